@@ -69,16 +69,12 @@ class Culprit:
     beside: str = "its peers"
     since: int = 0
 
-    @property
-    def intermittent(self) -> bool:
-        return self.slow < self.tests or self.since > 0
-
     def __str__(self) -> str:
         often = "each" if self.slow == self.tests else str(self.slow)
         words = f"{self._what}: {percent(self.slowness)} slower than {self.beside} in {often} of {self.tests} tests"
         if self.since:
             return f"{words}, intermittent: one was slow from step {self.since} on"
-        if self.intermittent:
+        if self.slow < self.tests:
             return f"{words}, intermittent"
         return words
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import Answer, Part, Test
-from plugins.isolation.evidence import EXPLAINS, OFTEN, Evidence, Search
+from plugins.isolation.evidence import EXPLAINS, Evidence, Search, often_slow
 from plugins.isolation.probes import Pair
 from plugins.isolation.statistics import Peers
 
@@ -192,8 +192,4 @@ def _across_leaf(evidence: Evidence, members: Sequence[str]) -> list[Test]:
 
 def slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
     """The leaves of which most pairs in these tests are slow."""
-    slow: defaultdict[str, list[bool]] = defaultdict(list)
-    for test in tests:
-        for node in test.nodes:
-            slow[evidence.nodes.leaves[node]].append(test.slow)
-    return [leaf for leaf, each in slow.items() if statistics.fmean(each) >= OFTEN]
+    return often_slow((evidence.nodes.leaves[node], test.slow) for test in tests for node in test.nodes)

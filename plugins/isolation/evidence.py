@@ -239,11 +239,7 @@ class Evidence:
         """Whether so many of these tests of some nodes are slow by chance, as tests of other nodes are that are mostly fast."""
         suspected = set(nodes)
         others = [test for test in self.unspoiled if suspected.isdisjoint(test.nodes)]
-        of_node: defaultdict[str, list[bool]] = defaultdict(list)
-        for test in others:
-            for node in test.nodes:
-                of_node[node].append(test.slow)
-        suspects = {node for node, each in of_node.items() if statistics.fmean(each) >= OFTEN}
+        suspects = set(often_slow((node, test.slow) for test in others for node in test.nodes))
         fast = [test.slow for test in others if not suspects & set(test.nodes)]
         # Of none that is slow, half of one may be (Jeffreys).
         share = (sum(fast) + 0.5) / (len(fast) + 1)
@@ -258,3 +254,11 @@ class Evidence:
         """These nodes, and those that a slow test had a part in."""
         doubtful = {node for test in self.tests if test.slow for node in test.nodes}
         return doubtful | self.excluded | set(suspects)
+
+
+def often_slow(tests: Iterable[tuple[str, bool]]) -> list[str]:
+    """The nodes or leaves of which many tests are slow; each test is given by one of these, and whether it is slow."""
+    slow: defaultdict[str, list[bool]] = defaultdict(list)
+    for name, is_slow in tests:
+        slow[name].append(is_slow)
+    return [name for name, each in slow.items() if statistics.fmean(each) >= OFTEN]
