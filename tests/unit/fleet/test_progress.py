@@ -101,9 +101,9 @@ def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
 
 
 @pytest.mark.parametrize("stands", list(Status))
-@pytest.mark.parametrize("phase", list(Phase))
-def test_every_place_in_a_life_can_be_counted(stands: Status, phase: Phase) -> None:
-    assert total([status(status=stands, state=JobState(phase, "X"))]).startswith("1 case: 1 ")
+def test_every_place_in_a_life_can_be_counted(stands: Status) -> None:
+    for phase in Phase:
+        assert total([status(status=stands, state=JobState(phase, "X"))]).startswith("1 case: 1 "), phase
 
 
 @pytest.mark.parametrize(
