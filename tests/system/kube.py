@@ -30,8 +30,8 @@ _KINDS = {
 }
 
 
-def small_suite(folder: Path) -> Path:
-    """The suite of Llama 3 on GKE in a checkout of its own, with cases of 4 nodes beside those of 16 and 32, and a number for each.
+def small_suite(folder: Path, scales: Sequence[int] = (32, 128, 256)) -> Path:
+    """The suite of Llama 3 on GKE in a checkout of its own, with cases of so many GPUs, and a number for each.
 
     What a session and a cluster do with a job does not depend on its pods, and most of a test's time goes into these.
     """
@@ -45,11 +45,11 @@ def small_suite(folder: Path) -> Path:
     for name in ("accelerators.yaml", "proxy.yaml"):
         (folder / "baselines" / name).symlink_to(ROOT / "baselines" / name)
     recipe = (suite / "recipe.yaml").read_text()
-    (suite / "recipe.yaml").write_text(recipe.replace("gpus: [128, 256, 512]", "gpus: [32, 128, 256]"))
+    (suite / "recipe.yaml").write_text(recipe.replace("gpus: [128, 256, 512]", f"gpus: {list(scales)}"))
     published = yaml.safe_load((ROOT / "baselines" / "llama3_gke.yaml").read_text())
     (table,) = published["tables"]
     (cell,) = table["cells"]
-    table["cells"] = [_scaled(cell, dtype, gpus) for dtype in ("fp8", "bf16") for gpus in (32, 128, 256)]
+    table["cells"] = [_scaled(cell, dtype, gpus) for dtype in ("fp8", "bf16") for gpus in scales]
     (folder / "baselines" / "llama3_gke.yaml").write_text(yaml.safe_dump(published))
     return suite
 

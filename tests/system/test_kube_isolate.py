@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.system.kube import items
+from tests.system.kube import items, small_suite
 from tests.system.kube_trial import INDEX, JOB, KubeTrial, MakeTrial
 from tests.system.support import Run, until
 
 # Of a published step with a band of 10 %.
 SLOW = 1.2
-LARGE, HEALTHY, SMALL = (f"llama3_gke/70b-{case}gpus" for case in ("bf16-256", "bf16-128", "fp8-128"))
+LARGE, SMALL = (f"llama3_gke/70b-{case}gpus" for case in ("bf16-256", "fp8-128"))
+HEALTHY, SLOWED = (f"llama3_gke/70b-{dtype}-64gpus" for dtype in ("bf16", "fp8"))
 
 
 class Slow:
@@ -60,9 +61,10 @@ MakeSlow = Callable[..., Slow]
 
 @pytest.fixture
 def make_slow(kube_trial: MakeTrial, tmp_path: Path) -> MakeSlow:
-    def make(cases: str, nodes: int) -> Slow:
+    def make(cases: str, nodes: int, **suite: str) -> Slow:
         table = tmp_path / "table.json"
         trial = kube_trial(
+            **suite,
             select=("-k", cases),
             limits={"jobs_in_flight": 64},
             pace=SLOW,
@@ -116,12 +118,17 @@ def test_the_uplink_of_a_leaf_and_a_link_beside_a_node_that_crashes_are_named(ma
     assert {node: leaves[node] for node in nodes} == {node: leaf(node) for node in nodes}
 
 
-def test_two_slow_nodes_and_none_are_named_although_the_session_is_killed(make_slow: MakeSlow) -> None:
-    """Two cases at once, killed in the middle of their first round. No probe is made twice, and what is named is proved."""
-    session = make_slow("128", 32)
+def test_two_slow_nodes_and_none_are_named_although_the_session_is_killed(
+    make_slow: MakeSlow, tmp_path: Path
+) -> None:
+    """Two cases at once, killed in the middle of their first round. No probe is made twice, and what is named is proved.
+
+    Both on eight nodes: a round has half the probes of sixteen.
+    """
+    session = make_slow("70b", 16, suite=str(small_suite(tmp_path / "eight", (64,))))
     session.waits.touch()
     nodes = session.begin()
-    healthy, slow = nodes[:16], [nodes[16 + 3], nodes[16 + 10]]
+    healthy, slow = nodes[:8], [nodes[8 + 1], nodes[8 + 5]]
     session.go_on({"nodes": {slow[0]: 0.19, slow[1]: 0.18}})
 
     def probed() -> set[str]:
@@ -138,7 +145,7 @@ def test_two_slow_nodes_and_none_are_named_although_the_session_is_killed(make_s
     assert record["headline"].startswith("no node: all are alike")
     assert (record["parts"], record["failed"]) == ([], [])
     assert result.case(HEALTHY)["job"]["nodes"] == ", ".join(healthy)
-    record = isolation(result, SMALL)
+    record = isolation(result, SLOWED)
     assert accused(record) == sorted(slow), record["headline"]
     assert f"without {','.join(sorted(slow))}: " in record["headline"]
     assert record["proof"]["verdict"] == "passed"
