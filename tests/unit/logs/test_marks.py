@@ -199,6 +199,8 @@ INNOCENT = (
     # NeMo v2.0.0rc0: nemo/utils/callbacks/dist_ckpt_io.py 28, without any save; exp_manager.py 779; configuration.
     NEMO + "Using <megatron.core.dist_checkpointing.strategies.fully_parallel.FullyParallelSaveStrategyWrapper object at 0x7f> dist-ckpt save strategy.",
     NEMO + "There were no checkpoints found in checkpoint_dir or no checkpoint folder at checkpoint_dir :/results/checkpoints. Training from scratch.",
+    # NeMo 1: the training scripts in examples/nlp/language_modeling print `trainer.ckpt_path` as it is.
+    NEMO + "Resuming training from checkpoint: None",
     "      create_checkpoint_callback: false",
     "      resume_if_exists: false",
     "      nsys_profile:",
