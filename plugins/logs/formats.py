@@ -9,15 +9,10 @@ from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Log
 from plugins.logs.registry import FORMATS
 
-# All modules are imported now, because the checkout may change while jobs run.
-_PARSERS: dict[str, type[LineParser]] = {
-    name: pkgutil.resolve_name(known.parser) for name, known in FORMATS.items()
-}
-
 
 def parser(name: str) -> LineParser:
     """A parser of this format."""
-    return _PARSERS[name]()
+    return _parser_class(name)()
 
 
 def read(name: str, pieces: Iterable[bytes]) -> Log:
@@ -26,3 +21,13 @@ def read(name: str, pieces: Iterable[bytes]) -> Log:
     for piece in pieces:
         reader.feed(piece)
     return reader.finish()
+
+
+def _parser_class(name: str) -> type[LineParser]:
+    kind: type[LineParser] = pkgutil.resolve_name(FORMATS[name].parser)
+    return kind
+
+
+# All modules are imported now, because the checkout may change while jobs run.
+for _name in FORMATS:
+    _parser_class(_name)
