@@ -19,9 +19,10 @@ from tests.lab.recipe.knobs import Knobs
 _SUPERBLOCK = b"hsqs=1\n#".ljust(40) + (64).to_bytes(8, "little") + b"\n"
 
 # Rank 0 trains, so to speak; what the others print, and when they end, it tells them. See tests.lab.recipe.ranks.
+# Without stdbuf, sed writes a line of standard error in two pieces, and srun may put a line of rank 0 between them.
 _CONTAINER = r"""
 if [[ $SLURM_PROCID != 0 ]]; then
-    exec sed -u -e '/^\x01error /{{s///;w /dev/stderr' -e 'd}}' -e '/^\x01meet/{{s/.*//;w '"$LAB_RANKS/answers" -e 'd}}' \
+    exec stdbuf -eL sed -u -e '/^\x01error /{{s///;w /dev/stderr' -e 'd}}' -e '/^\x01meet/{{s/.*//;w '"$LAB_RANKS/answers" -e 'd}}' \
         -e '/^\x01end 0/Q0' -e '/^\x01end 1/Q1' <>"$LAB_RANKS/$SLURM_PROCID"
 fi
 cd {repository}
