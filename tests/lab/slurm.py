@@ -176,6 +176,16 @@ class SlurmLab:
             raise LabError(f"{' '.join(argv)}: exit code {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
+    def ask(self, *argv: str) -> str:
+        """As `run`, for what changes nothing: a controller that is late on a busy machine is asked again."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run(*argv)
+            except LabError as error:
+                if "Socket timed out" not in str(error) or time.monotonic() > deadline:
+                    raise
+
     def idle_nodes(self) -> int:
         """How many nodes could start a job now."""
         states = [
@@ -185,7 +195,7 @@ class SlurmLab:
 
     def squeue(self) -> list[LabJob]:
         """Jobs that have not ended: pending, running, completing."""
-        return jobs.from_squeue(self.run("squeue", "-h", "-o", jobs.SQUEUE_FORMAT))
+        return jobs.from_squeue(self.ask("squeue", "-h", "-o", jobs.SQUEUE_FORMAT))
 
     def jobs_ever(self) -> list[LabJob]:
         """One entry a job, by id, for all that ever were: ended ones in their last state, and the rest.
@@ -380,7 +390,7 @@ class SlurmLab:
 
     def _resumed(self) -> bool:
         """Whether each node is in service; those that are not are taken back."""
-        broken = self.run("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
+        broken = self.ask("sinfo", "-h", "-N", "-t", "down,drain,fail", "-o", "%N").split()
         if broken:
             # Slurm refuses it for a node that has come back by itself meanwhile.
             self._try("scontrol", "update", f"NodeName={','.join(sorted(set(broken)))}", "State=RESUME")

@@ -135,7 +135,7 @@ class Trial:
 
     def node(self) -> str:
         """The node, or the first of the nodes, that the run's job is on."""
-        nodes = self.lab.run("squeue", "-h", "-o", "%N", "-j", str(self.job().id)).strip()
+        nodes = self.lab.ask("squeue", "-h", "-o", "%N", "-j", str(self.job().id)).strip()
         return self.lab.run("scontrol", "show", "hostnames", nodes).split()[0]
 
     def log(self) -> Path:

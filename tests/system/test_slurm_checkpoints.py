@@ -100,10 +100,16 @@ def test_a_save_on_a_disk_that_fills_up_says_so_skips_the_load_and_leaves_nothin
 
 
 def test_after_a_kill_the_next_sweep_removes_it(make_trial: MakeTrial) -> None:
-    trial = make(make_trial)
+    trial = make(make_trial).hold(10)
+    gate = trial.gate("sbatch")
     start(trial)
+    until(lambda: any(job.state == "RUNNING" for job in trial.living()), "the save")
+    # The load, behind which the session removes the checkpoint itself, has to wait.
+    gate.shut()
+    trial.let_go()
     until(lambda: bool(left(trial.stage)), "a checkpoint")
     trial.kill()
+    gate.open()
     assert "its checkpoint in /" in sweep(trial)
     assert left(trial.stage) == []
     assert "no dead run in" in sweep(trial)

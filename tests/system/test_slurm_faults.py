@@ -15,7 +15,7 @@ from tests.system.support import until
 # The launcher is over for certain, so nobody waits until it can no longer submit.
 IMPATIENT = ("-p", "tests.system.impatient")
 # On a busy machine a login shell and the check before the launch may need more than 2 s.
-QUICK = ("config:", "connect_seconds: 5, command_seconds: 5, config:")
+QUICK = ("config:", "connect_seconds: 20, command_seconds: 20, config:")
 
 
 @pytest.mark.parametrize("submitted", [False, True], ids=["before sbatch", "behind sbatch"])

@@ -93,7 +93,7 @@ def test_what_slows_each_of_four_cases_on_256_nodes_is_named(make_slow: MakeSlow
     trial = make_slow({}).hold(5)
     trial.start("-m", "case(gpus=512)", "--isolate", "5000")
     until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 4, "four jobs")
-    rows = dict(row.split() for row in trial.lab.run("squeue", "-h", "-o", "%j %N").splitlines())
+    rows = dict(row.split() for row in trial.lab.ask("squeue", "-h", "-o", "%j %N").splitlines())
     rings = [node_list(rows[f"pacemark-{trial.run}.{case.replace('/', '-')}"]) for case in QUARTERS]
     node, link, leaf = rings[0][2:3], rings[1][4:6], rings[2][LEAF : 2 * LEAF]
     table = {

@@ -22,7 +22,8 @@ def test_a_job_whose_node_fails_is_requeued_and_judged_by_its_new_log(
     trial = make_trial().hold(10).start()
     trial.until_steps(5)
     lab.set_node(trial.node(), "down")
-    trial.let_go()
+    # Slurm kills the first start a moment later, and until then it waits: only the second one does not.
+    trial.stage.set(held_at=-1)
     result = trial.end()
     case = result.case(CASE)
     assert case["verdict"] == "passed", result.out
@@ -76,7 +77,8 @@ def test_a_job_that_may_not_be_requeued_ends_with_its_node_and_is_tried_again_el
     # Else it registers again and is back: its slurmd is well.
     lab.set_node(node, "drain")
     lab.set_node(node, "down")
-    trial.let_go()
+    # Slurm kills the first job a moment later, and until then it waits: only the second one does not.
+    trial.stage.set(held_at=-1)
     result = trial.end()
     case = result.case(NEMOTRON)
     assert case["verdict"] == "passed", result.out
@@ -170,8 +172,13 @@ def test_a_job_that_is_requeued_and_held_can_never_start(lab: SlurmLab, make_tri
 
 def test_a_prolog_that_fails_is_told_with_its_node(lab: SlurmLab, make_trial: MakeTrial) -> None:
     (lab.root / "fail-prolog").touch()
-    result = make_trial(limits=", hopeless_seconds: 1").start().end()
-    headline = result.case(CASE)["headline"]
+    trial = make_trial(limits=", hopeless_seconds: 1")
+    gate = trial.gate("squeue").shut()
+    trial.start()
+    # The node's slurmd reports the job first, and then, by a second message, itself.
+    until(lambda: "Prolog error" in lab.run("sinfo", "-h", "-R", "-o", "%E"), "the drained node")
+    gate.open()
+    headline = trial.end().case(CASE)["headline"]
     assert re.search(r"it can never start; the queue says: launch.failed.requeued.held; ", headline), headline
     assert re.search(r"`sinfo -R` says: gpu\d+: Prolog error; cancelled", headline), headline
 

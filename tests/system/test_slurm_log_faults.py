@@ -94,21 +94,23 @@ def test_a_stage_that_fills_up_is_named(small_disk: Path, make_trial: MakeTrial)
 
 
 def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial: MakeTrial) -> None:
-    """The lines of that time are lost, and there is room again when the job ends."""
-    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.5)
-    trial = make_trial(stage=stage, limits=", stall_seconds: 12, stall_factor: 0.01").hold(10).start()
+    """The lines of that time are lost, and there is room again before the job ends."""
+    # By this pace a step is late after 7 s, and the job hangs only after 300.
+    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, pace=0.2, hang_at=48)
+    trial = make_trial(stage=stage).hold(10).start()
     trial.until_steps(5)
     filler = fill(small_disk)
     trial.let_go()
     trial.until_said("the disk of its log is full")
     filler.unlink()
+    trial.lab.run("scancel", str(trial.job().id))
     case = trial.end().case(CASE)
     assert case["verdict"] == "infrastructure"
     assert re.search(r"the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"])
 
 
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
-    trial = make_trial(limits=", log_settle_seconds: 60").hold(10).start()
+    trial = make_trial(limits=", log_settle_seconds: 300").hold(10).start()
     behind = Behind(trial.log())
     trial.let_go()
     until(lambda: trial.living() == [], "the job's end")

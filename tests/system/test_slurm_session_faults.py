@@ -66,7 +66,7 @@ def test_a_session_killed_while_its_set_up_waits(lab: SlurmLab, make_trial: Make
 
 
 def test_a_session_killed_while_a_log_settles(make_trial: MakeTrial) -> None:
-    trial = make_trial(limits=", log_settle_seconds: 60").hold(10).start()
+    trial = make_trial(limits=", log_settle_seconds: 300").hold(10).start()
     trial.until_steps(5)
     behind = Behind(trial.log())
     trial.let_go()
