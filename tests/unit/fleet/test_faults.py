@@ -262,9 +262,9 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
             _cut_off(name)
 
     def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
-        """By the second look only: after the bound, the first one would be the last."""
+        """By the third look only: after the bound, the second one would be the last."""
         looks.append(job.name)
-        return replace(job, id="7", folder="/logs") if len(looks) > 1 else None
+        return replace(job, id="7", folder="/logs") if len(looks) > 2 else None
 
     monkeypatch.setattr(Site, "launch_bound", 600)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)

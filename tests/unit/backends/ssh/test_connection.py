@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import paramiko
 import pytest
@@ -60,6 +62,30 @@ def test_a_shell_that_hangs_as_it_starts_is_given_up(server: type[Server], tmp_p
             "no answer within 0.1 s"
         ]
         connection.close()
+
+
+def test_a_key_exchange_that_hangs_is_given_up_after_the_seconds_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """paramiko has a bound of its own for it, here 0.1 s: it counts no more."""
+
+    class Impatient(paramiko.Transport):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            self.handshake_timeout = 0.1
+
+    with serving(tmp_path) as sshd, socket.create_server(("127.0.0.1", 0)) as listening:
+        greeted: list[socket.socket] = []
+
+        def greet() -> None:
+            greeted.append(listening.accept()[0])
+            greeted[0].sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        threading.Thread(target=greet, daemon=True).start()
+        monkeypatch.setattr(paramiko, "Transport", Impatient)
+        with pytest.raises(Unreachable, match="no answer within 3 s"):
+            _run(sshd.connect(port=listening.getsockname()[1], connect_seconds=3))
+        greeted[0].close()
 
 
 def test_a_profile_may_ask_a_question_and_set_variables(tmp_path: Path) -> None:
