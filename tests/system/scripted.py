@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tests.lab.scripted import Fault, Script, ScriptedLab
+from tests.system import forks
 from tests.system.support import Run, finish, login, signal_group, site_file, start, until
 
 RECIPE = "maxtext_llama2"
@@ -64,12 +66,12 @@ def play(
     recipe: str = RECIPE,
     limits: Mapping[str, float] = MappingProxyType({}),
     interrupt: str = "",
-    then: tuple[str, Script] | None = None,
+    then: Sequence[tuple[str, Script]] = (),
     **keys: str,
 ) -> Session:
     """Run the case against this script; with `interrupt`, Ctrl-C is sent once its job runs and the session has printed this.
 
-    `then`: once the session has printed this, another script is played.
+    `then`: once the session has printed each of these, its script is played.
     """
     select = _selection(lab, tmp_path, script, recipe, limits, keys)
     results = tmp_path / "results"
@@ -80,9 +82,8 @@ def play(
                 until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
                 until(lambda: interrupt in process.said(), interrupt)
                 signal_group(process, signal.SIGINT)
-            if then is not None:
-                said, other = then
-                until(lambda: said in process.said(), said)
+            for words, other in then:
+                until(partial(_has_printed, process, words), words)
                 lab.play(other)
             run = finish(process, results, BOUND)
         finally:
@@ -90,6 +91,10 @@ def play(
     session = Session(run, run.case(f"{recipe}/{CELL}"), time.monotonic() - began)
     require_good_manners(lab, session)
     return session
+
+
+def _has_printed(process: forks.Session, words: str) -> bool:
+    return words in process.said()
 
 
 def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[], object]) -> Run:

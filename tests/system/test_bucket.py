@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,13 +14,22 @@ from fixtures.backends.kubernetes import gcs as bucket
 from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.gcs import Storage, Unreadable, fetch
 from tests.lab.buckets import BucketLab
-from tests.system.support import NO_STORAGE
+from tests.system.support import GUARD, NO_STORAGE
 
 NOBODY = Path("requirements.txt")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """What the first read imports takes longer than an answer may."""
+    for name in ("google.auth", "google.api_core.exceptions", "google.cloud.storage"):
+        importlib.import_module(name)
+
+
 @pytest.fixture
 def storage(bucket_lab: BucketLab, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    for name, bound in (("_ANSWER_SECONDS", 300.0), ("_CHECK_SECONDS", 300.0), ("_TIMEOUT", (300.0, 300.0))):
+        monkeypatch.setattr(bucket, name, bound)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", bucket_lab.url)
     bucket_lab.make("read")
     return Storage(NOBODY)
@@ -76,8 +86,10 @@ def test_one_who_never_answers_is_waited_for_once(monkeypatch: pytest.MonkeyPatc
         for _ in range(20):
             with pytest.raises(Unreadable, match="no answer within 1 s"):
                 storage.read("gs://a/b")
-        silent.setblocking(False)
+        # It may connect only after it was given up.
+        silent.settimeout(GUARD)
         silent.accept()[0].close()
+        silent.setblocking(False)
         # Whoever waits each time connects each time.
         with pytest.raises(BlockingIOError):
             silent.accept()

@@ -24,7 +24,7 @@ from tests.system.scripted import (
     play,
     vanish,
 )
-from tests.system.support import pacemark
+from tests.system.support import login, pacemark
 
 DISABLED = Fault("Slurm accounting storage is disabled")
 SACCT = {
@@ -156,7 +156,9 @@ def test_a_job_whose_sbatch_hangs_is_found_and_not_sent_again(
     scripted_lab: ScriptedLab, tmp_path: Path
 ) -> None:
     script = Script(faults={"sbatch": Fault(seconds=FOR_EVER)})
-    session = play(scripted_lab, tmp_path, script, launch_minutes="0.5")
+    # So long the login node may take to report the end of the launcher.
+    ssh = login(scripted_lab, ", command_seconds: 60")
+    session = play(scripted_lab, tmp_path, script, launch_minutes="0.5", ssh=ssh)
     assert session.verdict == "passed", session.run.out
     assert "the launcher: no answer within 30 s" in session.run.out
 
@@ -343,13 +345,14 @@ def test_a_state_of_no_table_is_loud_and_bounded(scripted_lab: ScriptedLab, tmp_
 
 def test_a_state_of_no_table_in_between_changes_nothing(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
     script = Script(timeline=((0, "RUNNING", 0.3), (0.5, "WEIRD_STATE", 0.5)), ends=False)
-    session = play(scripted_lab, tmp_path, script, then=("weird_state", Script()))
+    session = play(scripted_lab, tmp_path, script, then=[("weird_state", Script())])
     assert session.verdict == "passed", session.run.out
 
 
 def test_a_requeued_job_goes_on(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    script = Script(timeline=((0, "RUNNING", 0), (5, "REQUEUED", 0)), ends=False)
-    session = play(scripted_lab, tmp_path, script, then=("requeued", Script()))
+    runs, requeued = (Script(timeline=((0, state, 0),), ends=False) for state in ("RUNNING", "REQUEUED"))
+    # It is requeued only once it was seen to run: of a job that is first seen in the queue, no line is printed.
+    session = play(scripted_lab, tmp_path, runs, then=[("running on", requeued), ("requeued", Script())])
     assert session.verdict == "passed", session.run.out
 
 

@@ -23,7 +23,7 @@ def ssh(scripted_lab: ScriptedLab) -> Iterator[SshConnection]:
     lab = scripted_lab
     section = Ssh(
         host=lab.host, port=lab.port, user=lab.user, key=str(lab.key), known_hosts=str(lab.known_hosts),
-        config="/nonexistent", command_seconds=30,
+        config="/nonexistent", connect_seconds=GUARD, command_seconds=GUARD,
     )  # fmt: skip
     connection = SshConnection(section)
     yield connection

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 from pydantic import TypeAdapter
 
@@ -25,7 +25,15 @@ from tests.unit import examples
 from tests.unit.cluster import Clock, Cluster, Session, Start
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "pacemark-hypothesis")
-settings.register_profile("pacemark", deadline=None, derandomize=True, database=None, max_examples=100)
+settings.register_profile(
+    "pacemark",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=100,
+    # By the clock on the wall, and a busy machine is slow.
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("pacemark")
 
 

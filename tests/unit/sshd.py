@@ -78,7 +78,7 @@ class Sshd:
     def ssh(self, **given: object) -> Ssh:
         known: dict[str, object] = {
             "host": "127.0.0.1", "port": self.port, "user": "somebody", "key": str(self.key),
-            "known_hosts": str(self.known_hosts), "config": "/nonexistent", "connect_seconds": 1, "command_seconds": 1,
+            "known_hosts": str(self.known_hosts), "config": "/nonexistent", "connect_seconds": 60, "command_seconds": 60,
         }  # fmt: skip
         return Ssh.model_validate({**known, **given})
 

@@ -132,8 +132,9 @@ def test_a_context_may_have_any_name(
 
 
 def test_a_login_node_that_does_not_answer_is_not_told_of_a_site_file() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(Unreachable) as caught:
-        run(f"slurm://127.0.0.1:{port}")
+    # It is bound, so that no other program gets it, and nobody listens.
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreachable) as caught:
+            run(f"slurm://127.0.0.1:{bound.getsockname()[1]}")
     assert "mend: correct `host` and `port`;" in str(caught.value)

@@ -283,7 +283,7 @@ def test_the_last_table_fits_the_terminal(width: int, columns: int) -> None:
 def session(folder: Path, *options: str) -> Run:
     wanted = f"[{FIRST}] or [{SECOND}]"
     select = ("suites/llama3", "-k", wanted, "--site", str(SITE), "-p", "tests.waits", "--tb=no", "-rN")
-    return pacemark(*select, *options, results=folder / "results", seconds=30)
+    return pacemark(*select, *options, results=folder / "results")
 
 
 def test_a_verdict_is_told_while_the_test_of_an_earlier_case_still_waits(tmp_path: Path) -> None:

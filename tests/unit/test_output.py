@@ -19,7 +19,7 @@ def test_a_pipe_has_each_line_while_the_session_waits(tmp_path: Path) -> None:
     site = tmp_path / "site.yaml"
     with sshd.serving(tmp_path) as server:
         # It lets everybody in, and then says nothing.
-        keys = server.ssh().model_dump_json(exclude_none=True)
+        keys = server.ssh(command_seconds=1).model_dump_json(exclude_none=True)
         site.write_text(
             f"site: lab\nslurm: {{gpu: h100, account: me, partition: batch, stage: /lustre, ssh: {keys}}}\n"
         )

@@ -18,6 +18,7 @@ from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, Log
 from fixtures.backends.section import Limits
 from fixtures.fleet import follow, submit
 from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
@@ -282,9 +283,20 @@ def test_what_could_not_be_removed_is_left_to_a_sweep(
     assert any("could not be removed: 403 Forbidden" in line for line in told(session))
 
 
-def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -> None:
+def test_no_launcher_waits_while_logs_are_read(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     last = examples.case("8b-bf16-8gpus")
-    reading, met = threading.Event(), threading.Event()
+    reading, submitted, met = threading.Event(), threading.Event(), threading.Event()
+    wake = TrackedJobs.wake
+
+    def woken(jobs: TrackedJobs) -> None:
+        # By the only launcher, which is free by now.
+        if reading.is_set():
+            submitted.set()
+        wake(jobs)
+
+    monkeypatch.setattr(TrackedJobs, "wake", woken)
 
     def submit(name: str) -> None:
         if name == NARROW.id:
@@ -293,7 +305,7 @@ def test_no_launcher_waits_while_logs_are_read(cluster: Cluster, start: Start) -
     def read(name: str) -> None:
         if name == WIDE.id and NARROW.id in cluster.submitted and not reading.is_set():
             reading.set()
-            time.sleep(0.1)
+            assert submitted.wait(60)
         elif name == MIDDLE.id and reading.is_set() and not met.is_set():
             deadline = time.monotonic() + 60
             while last.id not in cluster.submitted and time.monotonic() < deadline:

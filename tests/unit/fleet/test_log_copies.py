@@ -117,7 +117,7 @@ def test_a_copy_may_appear_a_moment_later(tmp_path: Path, monkeypatch: pytest.Mo
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     cluster.read_copy = read_copy  # type: ignore[method-assign]
-    case = follow(tmp_path, cluster, log_settle_seconds=5)
+    case = follow(tmp_path, cluster, log_settle_seconds=300)
     assert case.read() == WHOLE
     assert "were read from" in case.entry.log_note
 

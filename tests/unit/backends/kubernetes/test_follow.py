@@ -211,12 +211,11 @@ def test_a_kubelet_that_stays_with_the_old_file_is_overtaken_by_a_read(
     assert (session.text, session.lost) == (lines(9), ["line 5"])
 
 
-def test_a_silent_log_is_read_besides_more_and_more_seldom(
-    kubelet: Kubelet, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follow, "_FIRST_SILENCE", 0.01)
+def test_a_silent_log_is_read_besides_more_and_more_seldom(kubelet: Kubelet, session: Session) -> None:
     spoken(kubelet, 0, 5)
     session.until("line 4")
+    # Only from here on: while the first lines are on their way, each look would read besides.
+    session.logs._feeds[JOB.name]._silence = 0.01
     ends = time.monotonic() + 0.5
     while time.monotonic() < ends or kubelet.asked.count(False) < 2:
         session.look()

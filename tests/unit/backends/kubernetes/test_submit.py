@@ -59,15 +59,15 @@ Create = Callable[[], Any]
 
 @pytest.fixture
 def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """The way to the server. The pauses between the requests pass at once."""
+    """The way to the server. Time passes only by the pauses between the requests, at once."""
     passed = [0.0]
-    clock = time.monotonic
+    began = time.monotonic()
 
     def sleep(seconds: float) -> None:
         passed[0] += seconds
 
     monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + passed[0])
+    monkeypatch.setattr(time, "monotonic", lambda: began + passed[0])
     made = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
     yield made
     made.close()

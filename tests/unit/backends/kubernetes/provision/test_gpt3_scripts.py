@@ -90,7 +90,7 @@ class Volume:
     def run(self, stage: str, *workers: int, code: int = 0, **more: str) -> str:
         """The workers of a stage at once, as the Job runs them; what they said."""
         started = [self.start(stage, worker, **more) for worker in workers or range(4)]
-        said = [process.communicate(timeout=60)[0] for process in started]
+        said = [process.communicate(timeout=300)[0] for process in started]
         assert [process.returncode for process in started] == [code] * len(started), "\n".join(said)
         return "".join(said)
 
