@@ -140,6 +140,23 @@ def marked(root: Path) -> set[int]:
     return _carrying(f"{MARK}={root}".encode(), f" {root}/ssh/sshd_config ".encode())
 
 
+def born(pids: Iterable[int]) -> dict[int, str]:
+    """When each process began, in clock ticks since the boot; those that have ended are left out."""
+    ticks: dict[int, str] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                ticks[pid] = fields[18]
+    return ticks
+
+
+def survivors(before: Mapping[int, str]) -> list[int]:
+    """Which of these processes still run: an id alone may have passed to another one."""
+    now = born(before)
+    return [pid for pid, ticks in before.items() if now.get(pid) == ticks]
+
+
 def of_node(root: Path, node: str) -> set[int]:
     """Process ids of one node: slurmd, slurmstepd, and the jobs that they run."""
     return _carrying(f"{NODE_MARK}={root}/{node}".encode())
@@ -253,7 +270,7 @@ def frozen(pids: Iterable[int]) -> Iterator[None]:
 def answers(host: str, port: int) -> bool:
     """Whether an SSH server greets there."""
     try:
-        with socket.create_connection((host, port), timeout=1) as connection:
+        with socket.create_connection((host, port), timeout=10) as connection:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False

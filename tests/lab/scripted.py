@@ -202,7 +202,7 @@ class ScriptedLab:
         self._sshd = sshd.make_sshd(self.root, self.port, environment)
         self._reaper = reaper.start(self.root, keep=False)
         self._sshd.start()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not daemons.answers(self.host, self.port):
             self._sshd.check()
             if time.monotonic() > deadline:

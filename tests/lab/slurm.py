@@ -233,8 +233,12 @@ class SlurmLab:
 
         Programs of jobs, which have the environment of their sbatch, end with it.
         """
-        started = {pid for pid in self.pids if b"\0SSH_CONNECTION=" in daemons.environment(pid)}
-        daemons.kill(self.sessions | started)
+        # One may start another while they are listed.
+        while logins := self.sessions | self._started_in_logins():
+            daemons.kill(logins)
+
+    def _started_in_logins(self) -> set[int]:
+        return {pid for pid in self.pids if b"\0SSH_CONNECTION=" in daemons.environment(pid)}
 
     @contextlib.contextmanager
     def frozen_login_node(self) -> Iterator[None]:
@@ -267,7 +271,7 @@ class SlurmLab:
     def stop_controller(self) -> None:
         """Slurm's commands fail from here on; jobs go on running."""
         # Killed, it may not have written down what it knows of its jobs.
-        self._daemons["slurmctld"].stop(60)
+        self._daemons["slurmctld"].stop(PATIENCE)
 
     def start_controller(self) -> None:
         """The controller comes back and knows its jobs again."""
@@ -399,7 +403,7 @@ class SlurmLab:
     def _try(self, *argv: str) -> str:
         """Like `run`, but an answer that fails, or does not come soon, is an empty one."""
         try:
-            return self.run(*argv, timeout=5)
+            return self.run(*argv, timeout=60)
         except LabError:
             return ""
 

@@ -28,8 +28,9 @@ def test_slurmdbd_goes_and_comes_back(accounting_lab: AccountingLab) -> None:
 @pytest.mark.usefixtures("accounting_parts")
 def test_stop_leaves_no_process_behind() -> None:
     with AccountingLab(nodes=1) as lab:
-        before = {pid: daemons.command(pid) for pid in lab.pids}
+        before = daemons.born(lab.pids)
+        commands = [daemons.command(pid) for pid in before]
         for program in ("mariadbd", "slurmdbd", "slurmctld"):
-            assert any(f"/{program} " in command for command in before.values())
-    assert not {pid: daemons.command(pid) for pid in before if daemons.command(pid)}
+            assert any(f"/{program} " in command for command in commands)
+    assert daemons.survivors(before) == []
     assert not lab.root.exists()

@@ -367,9 +367,9 @@ def test_jobs_go_on_while_the_api_server_is_away() -> None:
         assert refused.value.status == 0
         lab.start_api()
         assert finish(lab, namespace, "llama") == "Completed"
-        before = lab.pids
+        before = daemons.born(lab.pids)
         assert len(before) == 7
-    assert not {pid: daemons.command(pid) for pid in before if daemons.command(pid)}
+    assert daemons.survivors(before) == []
     assert not lab.root.exists()
 
 

@@ -294,7 +294,7 @@ def test_two_labs_at_once_and_services_that_go_and_come_back(
         until("it waits", lambda: any("; sbatch" in command(pid) for pid in small_lab.pids))
     small_lab.stop_controller()
     small_lab.recover()
-    assert small_lab.idle_nodes() == 2
+    until("both nodes are idle", lambda: small_lab.idle_nodes() == 2)
     assert small_lab.squeue() == []
     assert [pid for pid in small_lab.pids if "sleep 600" in command(pid)] == []
 
@@ -309,10 +309,9 @@ def test_stop_leaves_no_process_behind() -> None:
         client = connect(lab)
         client.exec_command("sleep 600")
         until("the session runs", lambda: any("sleep 600" in command(pid) for pid in lab.pids))
-        before = lab.pids
+        before = daemons.born(lab.pids)
         assert len(before) > 8
-    # What has ended has no command line, even while it waits for its parent to notice.
-    assert not {pid: command(pid) for pid in before if command(pid)}
+    assert daemons.survivors(before) == []
     assert not lab.root.exists()
 
 

@@ -96,7 +96,7 @@ class Trainer:
                 return 1
         if knobs.checkpoint or os.environ.get("ENABLE_CHECKPOINT") == "true":
             # A save takes a while, by whose end srun has written what the steps printed.
-            time.sleep(1)
+            self.until_written((knobs.steps or plan["steps"]) - 1)
             self.each_notes(
                 lambda rank: (
                     f"Global Checkpoint Save : Rank: {rank} : Iteration: {plan['steps']} : "
@@ -171,6 +171,12 @@ class Trainer:
             line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
         glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
+
+    def until_written(self, step: int) -> None:
+        """Wait until srun has written this step, so that no other rank's line tears it; a torn one is not waited for long."""
+        end = time.monotonic() + 60
+        while not self.is_written(step) and time.monotonic() < end:
+            time.sleep(0.05)
 
     def is_written(self, step: int) -> bool:
         """Whether the log of this start has the step's line."""
