@@ -12,7 +12,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 """Where Pacemark itself is."""
 
 _SECONDS = 10.0
-_DIRTY = "-dirty"
+
+# The first line of its answer; those of changed files have no "#".
+_COMMIT = "# branch.oid "
 
 
 def commit_of(folder: Path) -> tuple[str | None, bool | None]:
@@ -20,16 +22,19 @@ def commit_of(folder: Path) -> tuple[str | None, bool | None]:
 
     Both are None if the folder itself is no checkout, even if one is above it, or if git cannot tell.
     """
-    command = ["git", "-c", f"safe.directory={folder}", "describe", "--always", "--dirty", "--abbrev=40"]
+    # Unlike `describe`, it keeps to GIT_OPTIONAL_LOCKS: a lock stays behind if the session is killed.
+    status = ["status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     alone = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
-            [*command, "--exclude=*"],
+            ["git", "-c", f"safe.directory={folder}", *status],
             cwd=folder, env={**env, **alone}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_SECONDS, check=True,
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError):
         return None, None
-    commit = done.stdout.strip()
-    return commit.removesuffix(_DIRTY), commit.endswith(_DIRTY)
+    commit, *lines = done.stdout.splitlines()
+    if commit == f"{_COMMIT}(initial)":
+        return None, None
+    return commit.removeprefix(_COMMIT), any(not line.startswith("#") for line in lines)

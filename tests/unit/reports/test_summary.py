@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -71,6 +72,7 @@ def git(folder: Path, *command: str) -> str:
 def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert commit_of(tmp_path) == (None, None)
     git(tmp_path, "init", "-b", "main")
+    assert commit_of(tmp_path) == (None, None)
     (tmp_path / "file").write_text("1")
     (tmp_path / "inner").mkdir()
     git(tmp_path, "add", "file")
@@ -78,7 +80,11 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     # As a hook of git would set it.
     monkeypatch.setenv("GIT_DIR", "/nonexistent")
     head = (tmp_path / ".git" / "refs" / "heads" / "main").read_text().strip()
+    index = (tmp_path / ".git" / "index").stat().st_ino
+    os.utime(tmp_path / "file", (0, 0))
     assert commit_of(tmp_path) == (head, False)
+    # Whoever writes it locks it first, and a killed session would leave that lock behind.
+    assert (tmp_path / ".git" / "index").stat().st_ino == index
     (tmp_path / "file").write_text("2")
     assert commit_of(tmp_path) == (head, True)
     # Somebody's checkout that has Pacemark in a folder tells nothing of Pacemark.
