@@ -17,10 +17,10 @@ from tests.bench import process
 from tests.bench.checkout import ROOT
 from tests.bench.process import Cost
 from tests.bench.report import Row, print_table, print_target
-from tests.lab.k8s import manifests, programs
+from tests.lab.k8s import programs
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import gke_site, items, left
-from tests.system.kube_trial import occupy
+from tests.system.kube_trial import make_queue, occupy
 from tests.system.support import until
 
 FEW, MANY = 1, 32
@@ -94,8 +94,7 @@ def session(lab: KubernetesLab, folder: Path, jobs: int, wait: float | None = No
     namespace = lab.namespace(f"bench-{folder.name}")
     go_on, waiting = None, 0
     if wait is not None:
-        for document in manifests.quota(namespace, _QUEUE, 8 * jobs, topology=True):
-            lab.api.create(document)
+        make_queue(lab, namespace, _QUEUE, 8 * jobs, topology=True)
         go_on = occupy(lab, namespace, jobs)
     lab.set(namespace, real_step=_STEP_SECONDS)
     site = gke_site(

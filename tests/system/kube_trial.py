@@ -104,10 +104,7 @@ class KubeTrial:
 
     def queue(self, gpus: int) -> None:
         """A queue of so many GPUs in the namespace, once it admits jobs."""
-        for document in manifests.quota(self.namespace, "a3-mega", gpus, topology=True):
-            made = self.lab.api.create(document)
-        # What was made last is the local queue.
-        until_queue_is(self.lab, made, "True")
+        make_queue(self.lab, self.namespace, "a3-mega", gpus, topology=True)
 
     def occupy(self, nodes: int = 4) -> Callable[[], None]:
         """Somebody else's JobSet takes the queue's GPUs; call what is returned to end it."""
@@ -210,6 +207,14 @@ class KubeTrial:
     def until_steps(self, count: int) -> None:
         """Until the session knows so many steps."""
         until(lambda: self.collected().count(b"global_step") >= count, f"{count} steps in the session")
+
+
+def make_queue(lab: KubernetesLab, namespace: str, name: str, gpus: int, *, topology: bool = False) -> None:
+    """A queue of so many GPUs in the namespace, once it admits jobs."""
+    for document in manifests.quota(namespace, name, gpus, topology=topology):
+        made = lab.api.create(document)
+    # What was made last is the local queue.
+    until_queue_is(lab, made, "True")
 
 
 def until_queue_is(lab: KubernetesLab, queue: dict[str, Any], active: str) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import CASE, SELECT, gke_site, items, left, nothing_is_left, require_failed, user
-from tests.system.kube_trial import MakeTrial
+from tests.system.kube_trial import MakeTrial, make_queue
 from tests.system.support import Run, finish, pacemark, start, until
 
 PUBLISHED = ("suites/llama3_gke", "-k", "70b and fp8 and 128")
@@ -32,8 +31,7 @@ def test_512_gpus_are_one_jobset_of_64_pods_on_64_nodes_after_kueue_admitted_it(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
     kubernetes_lab.hold(namespace, 10)
-    for document in manifests.quota(namespace, "a3-mega", 512, topology=True):
-        kubernetes_lab.api.create(document)
+    make_queue(kubernetes_lab, namespace, "a3-mega", 512, topology=True)
     site = gke_site(kubernetes_lab, namespace, tmp_path, queue="a3-mega")
     process = start(*LARGE, "--site", str(site), "-s", results=tmp_path / "results")
     until(lambda: len(items(kubernetes_lab, namespace, "pod")) == 64, "64 pods")

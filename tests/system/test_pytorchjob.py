@@ -15,6 +15,7 @@ import pytest
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import aks_site, items, nothing_is_left, require_failed, running
+from tests.system.kube_trial import make_queue
 from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
 LARGE = ("suites/gpt3_aks", "-k", "175b and 512")
@@ -60,8 +61,7 @@ def test_512_gpus_are_one_pytorchjob_judged_by_the_pod_of_the_last_rank(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
     kubernetes_lab.hold(namespace, 10)
-    for document in manifests.quota(namespace, "gpus", 512):
-        kubernetes_lab.api.create(document)
+    make_queue(kubernetes_lab, namespace, "gpus", 512)
     site = aks_site(kubernetes_lab, namespace, tmp_path, queue="gpus")
     process = start(*LARGE, "--site", str(site), results=tmp_path / "results")
     until(lambda: len(items(kubernetes_lab, namespace, "pod")) == 64, "64 pods")
