@@ -22,6 +22,7 @@ from plugins.recipes.cases import Recipe, load_recipe
 from plugins.record.job import JobRef, Phase
 from tests.lab import daemons
 from tests.lab.k8s.cluster import KubernetesLab
+from tests.lab.recipe.knobs import BEFORE_STEPS
 from tests.system.kube import CASE, gke_site, items, left, nothing_is_left
 from tests.system.kube_trial import JOBSETS, TWO, MakeTrial
 from tests.system.support import GUARD, until
@@ -62,9 +63,11 @@ def test_a_signal_while_submitting_leaves_no_jobset(kube_trial: MakeTrial, after
 
 def test_the_first_failure_deletes_the_rest(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
     # The first case dies at once, the second would hang for ever.
-    trial = kube_trial(select=TWO, crash_at=2, startup=1, limits={"submissions_at_once": 1}).start("-x")
+    trial = kube_trial(select=TWO, crash_at=2, limits={"submissions_at_once": 1})
+    trial.hold(BEFORE_STEPS).start("-x")
     until(trial.began, "the first job's pod of rank 0")
     kubernetes_lab.set(trial.namespace, hang_at=2)
+    trial.let_go()
     result = trial.end()
     assert result.status == 1, result.out
     assert set(result.verdicts.values()) == {"infrastructure"}
