@@ -168,14 +168,21 @@ def test_a_count_that_cannot_be_made_says_why_and_ends_with_the_session(site: Si
             for entry in requests
         )
 
+    over = threading.Event()
+
     def close() -> None:
-        until(lambda: "Unschedulable" in str(site.items("pods")), "the scheduler said why")
+        until(lambda: over.is_set() or "Unschedulable" in str(site.items("pods")), "the scheduler said why")
         before = looks()
-        until(lambda: looks() > before + 1, "the session has looked again")
+        until(lambda: over.is_set() or looks() > before + 1, "the session has looked again")
         session.close()
 
-    threading.Thread(target=close).start()
-    (lack,) = session.lacks(2)
+    closing = threading.Thread(target=close)
+    closing.start()
+    try:
+        (lack,) = session.lacks(2)
+    finally:
+        over.set()
+        closing.join()
     assert "could not be counted: Unschedulable: 0/128 nodes are available" in lack
     assert "can mount that claim on {'agentpool': 'none'}" in lack
     until(lambda: not site.items("jobs"), "the count is gone")
