@@ -90,15 +90,7 @@ def pods(lab: KubernetesLab, namespace: str) -> dict[str, Any]:
 
 
 def log(lab: KubernetesLab, namespace: str, pod: str, **query: str) -> str:
-    return lab.api.request("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log", query=query).decode()
-
-
-def has_log(lab: KubernetesLab, namespace: str, pod: str) -> bool:
-    """Whether a log is there for a pod that runs, which the lab's kubelets know only a moment later."""
-    with contextlib.suppress(ApiError):
-        log(lab, namespace, pod)
-        return True
-    return False
+    return lab.read_log(namespace, pod, **query).decode()
 
 
 def rank0(lab: KubernetesLab, namespace: str) -> str:
@@ -275,9 +267,7 @@ def test_the_log_of_a_pod_without_a_node_is_empty_and_the_others_wait_for_it(
     waiting = next(n for n, p in pods(kubernetes_lab, namespace).items() if p["status"]["phase"] == "Pending")
     assert log(kubernetes_lab, namespace, waiting) == ""
     # One that runs says nothing of steps before all are there.
-    first = rank0(kubernetes_lab, namespace)
-    until("it has a log", lambda: has_log(kubernetes_lab, namespace, first))
-    assert "DLL " not in log(kubernetes_lab, namespace, first)
+    assert "DLL " not in log(kubernetes_lab, namespace, rank0(kubernetes_lab, namespace))
     kubernetes_lab.clear(namespace)
     logs = f"/apis/kwok.x-k8s.io/v1alpha1/namespaces/{namespace}/logs"
     until("nothing of their logs is left", lambda: not kubernetes_lab.api.get(logs)["items"])

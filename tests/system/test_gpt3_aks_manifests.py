@@ -126,12 +126,8 @@ def test_a_case_runs_and_its_log_is_valid(
         case = aks.case(case_id)
         assert len(pods) == case.nodes(8)
         logs = {
-            pod["metadata"]["name"]: kubernetes_lab.api.request(
-                "GET",
-                f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/log",
-                query={"container": "pytorch"},
-            )
-            for pod in pods
+            name: kubernetes_lab.read_log(namespace, name, container="pytorch")
+            for name in (pod["metadata"]["name"] for pod in pods)
         }
         # Megatron prints from its last rank, which is in the pod whose name sorts last.
         assert [name for name, log in logs.items() if b"iteration " in log] == [last]

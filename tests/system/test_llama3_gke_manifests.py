@@ -111,8 +111,7 @@ def test_a_case_runs_with_a_pod_for_each_node_and_its_own_arguments(
     pods = kubernetes_lab.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]
     indices = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in pods}
     assert len(pods) == len(indices) == 16
-    first = f"/api/v1/namespaces/{namespace}/pods/{indices['0']['metadata']['name']}/log"
-    log = kubernetes_lab.api.request("GET", first, query={"container": "workload"})
+    log = kubernetes_lab.read_log(namespace, indices["0"]["metadata"]["name"], container="workload")
     steps = read("dllogger", iter([log])).steps
     assert [step.index for step in steps] == list(range(50))
     # The stand-in reads the arguments: BF16 is slower.
