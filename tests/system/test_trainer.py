@@ -79,7 +79,7 @@ def test_a_jobset_stays_one_when_the_cluster_gains_pytorchjobs(
     running: Callable[[int], None],
     tmp_path: Path,
 ) -> None:
-    kubernetes_lab.set(namespace, real_step=0.1)
+    kubernetes_lab.hold(namespace, 10, real_step=0.1)
     process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
     running(2)
     (job,) = items(kubernetes_lab, namespace, "jobset")
@@ -90,6 +90,7 @@ def test_a_jobset_stays_one_when_the_cluster_gains_pytorchjobs(
     process.communicate()
     kubernetes_lab.add_kinds(*OPERATOR)
     try:
+        kubernetes_lab.let_go(namespace)
         resumed = run("--resume", (tmp_path / "results" / "latest").resolve().name)
     finally:
         kubernetes_lab.remove_kinds(*OPERATOR)
