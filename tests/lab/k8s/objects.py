@@ -190,6 +190,8 @@ def webhooks(settings: Settings, name: str) -> Iterator[dict[str, Any]]:
         kept = [hook for hook in document["webhooks"] if _wanted(name, hook)]
         for hook in kept:
             hook["clientConfig"] = _client(settings, name, hook["clientConfig"]["service"]["path"])
+            # The most that there is: 10 s, the default, may be too little on a busy machine.
+            hook["timeoutSeconds"] = 30
             if name == "jobset" and hook["rules"][0]["resources"] == ["pods"]:
                 # As JobSet's own kustomization does.
                 hook["objectSelector"] = _JOBSET_PODS
