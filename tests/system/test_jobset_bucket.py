@@ -61,7 +61,7 @@ class Trial:
     def lose_the_pod(self) -> str:
         """Let the job go on to its end, and its pod of rank 0 go; returns where NeMo has put its file."""
         self._held.unlink()
-        until(lambda: "terminalState" in self._jobset()["status"], "the job's end")
+        until(lambda: "terminalState" in self._jobset().get("status", {}), "the job's end")
         (pod,) = [pod for pod in items(self._lab, self._namespace, "pod") if "-workload-0-0-" in _name(pod)]
         # What tells the file of an earlier life from that of this one.
         assert pod["status"]["startTime"]
