@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -476,11 +478,20 @@ def through(kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial
     return make
 
 
+@contextmanager
+def unwritten(log: Path) -> Iterator[None]:
+    """The lab's runtime writes nothing into this file meanwhile."""
+    with log.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def rotate(log: Path, kept: Callable[[list[bytes]], list[bytes]]) -> None:
     """What a kubelet that rotates leaves of a log: another file with these of its lines."""
     fresh = log.with_name("fresh")
-    fresh.write_bytes(b"".join(kept(log.read_bytes().splitlines(keepends=True))))
-    fresh.replace(log)
+    with unwritten(log):
+        fresh.write_bytes(b"".join(kept(log.read_bytes().splitlines(keepends=True))))
+        fresh.replace(log)
 
 
 def steps_alone(lines: list[bytes]) -> list[bytes]:
@@ -501,8 +512,9 @@ def test_a_log_that_is_rotated_all_the_time_is_whole(
     while not trial.jobset_ended():
         # As a kubelet does it, which has read the one before; the lab's runtime opens the new one with its next line.
         until(lambda: trial.jobset_ended() or kubernetes_lab.reads(log), "the kubelet follows it")
-        log.rename(log.with_name(f"rotated.{files}"))
-        log.touch()
+        with unwritten(log):
+            log.rename(log.with_name(f"rotated.{files}"))
+            log.touch()
         files += 1
         if files == 4:
             trial.let_go()

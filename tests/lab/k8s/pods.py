@@ -10,8 +10,10 @@ a container has ended, so that who follows is left waiting. Its exit code become
 from __future__ import annotations
 
 import datetime
+import fcntl
 import heapq
 import itertools
+import os
 import queue
 import sys
 import threading
@@ -190,8 +192,7 @@ class Runtime:
             self._next(pod)
             return
         now = datetime.datetime.now(datetime.UTC)
-        with pod.log.open("a") as log:
-            log.write(f"{now:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F {line}\n")
+        _append(pod.log, f"{now:%Y-%m-%dT%H:%M:%S.%f}000Z stdout F {line}\n")
         self._next(pod)
 
     def _end(self, pod: Pod, code: int) -> None:
@@ -245,6 +246,16 @@ class Runtime:
 
     def _at(self, seconds: float, what: Callable[[], None]) -> None:
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self._number), what))
+
+
+def _append(path: Path, text: str) -> None:
+    """Never to a file that was rotated away: whoever rotates it has it locked meanwhile."""
+    while True:
+        with path.open("a") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(log.fileno()), path.stat()):
+                log.write(text)
+                return
 
 
 def main(root: Path) -> None:
