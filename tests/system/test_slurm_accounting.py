@@ -151,10 +151,12 @@ def test_a_forgotten_job_is_judged_by_what_sacct_remembers(lab: AccountingLab, m
     gates = [trial.gate("squeue").shut() for trial in trials.values()]
     for trial in trials.values():
         trial.start()
-    for state, end in (("CANCELLED by 0", ("scancel",)), ("TIMEOUT", ("scontrol", "update", "EndTime=now"))):
-        log, job = trials[state].log(), trials[state].job().id
+    jobs = {}
+    for state in ("CANCELLED by 0", "TIMEOUT"):
+        log, jobs[state] = trials[state].log(), trials[state].job().id
         until(partial(has_printed, log, 4), "step 3")
-        lab.run(*end, f"JobId={job}" if state == "TIMEOUT" else str(job))
+    lab.run("scancel", str(jobs["CANCELLED by 0"]))
+    lab.exhaust_limit(jobs["TIMEOUT"])
     for trial in trials.values():
         until_forgotten(trial)
     for gate in gates:

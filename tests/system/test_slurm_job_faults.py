@@ -127,8 +127,7 @@ def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_tr
     trial = make_trial(hang_at=5).start()
     # All that it prints: steps 0 to 5.
     trial.until_steps(6)
-    # Slurm looks at limits twice a minute.
-    lab.run("scontrol", "update", f"JobId={trial.job().id}", "EndTime=now")
+    lab.exhaust_limit(trial.job().id)
     result = trial.end()
     assert result.case(CASE)["verdict"] == "infrastructure"
     assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
