@@ -34,7 +34,8 @@ def commit_of(folder: Path) -> tuple[str | None, bool | None]:
         )  # fmt: skip
     except (OSError, ValueError, subprocess.SubprocessError):
         return None, None
-    commit, *lines = done.stdout.splitlines()
-    if commit == f"{_COMMIT}(initial)":
+    head, *lines = done.stdout.splitlines()
+    commit = head.removeprefix(_COMMIT)
+    if commit == "(initial)":
         return None, None
-    return commit.removeprefix(_COMMIT), any(not line.startswith("#") for line in lines)
+    return commit, any(not line.startswith("#") for line in lines)

@@ -279,7 +279,7 @@ def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab,
     site = site_file(slurm_lab, stage, tmp_path)
     result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
     # Not of the step before it, on another node.
-    nodes = slurm_lab.ask("scontrol", "show", "hostnames", result.case()["job"]["nodes"]).split()
+    nodes = slurm_lab.run("scontrol", "show", "hostnames", result.case()["job"]["nodes"]).split()
     assert re.findall(r"its error \| (.*): (.*)", result.out) == [
         (f"srun: error: {nodes[1]}: task 11", "Exited with exit code 1")
     ]
@@ -305,5 +305,5 @@ def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
     # The tasks that srun ended are not shown: maxtext's have a shell around them, and exit with 143.
     (said,) = re.findall(r"its error \| srun: (.*)", result.out)
     assert "task 11: Exited with exit code 1" in said
-    nodes = slurm_lab.ask("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
+    nodes = slurm_lab.run("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
     assert case["job"]["excluded_nodes"] == [nodes[1]]
