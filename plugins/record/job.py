@@ -85,6 +85,7 @@ class JobRef:
     `folder` is where the job's logs are written, "" if that is not known.
     `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
     `renamed` is the name that the cluster gave the job for `name`, "" if it kept it.
+    `uid` is the uid of the job's object on Kubernetes, "" elsewhere: another object of that name is another job.
     """
 
     recipe: _Recipe
@@ -96,6 +97,7 @@ class JobRef:
         default="", metadata={LAST: Key("kind", "On Kubernetes, the kind of its object; elsewhere empty.")}
     )
     renamed: str = ""
+    uid: str = ""
 
     @property
     def cluster_name(self) -> str:

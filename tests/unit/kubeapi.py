@@ -122,16 +122,16 @@ class Memory:
 
     def pods(self, stage: str, **status: Any) -> list[str]:
         """Two pods of a stage, with this status; their names."""
-        (job,) = (
-            place.rpartition("/")[2]
-            for place in self.objects
-            if place.endswith(f"-{stage}") and JOBS in place
+        (owner,) = (
+            item for place, item in self.objects.items() if place.endswith(f"-{stage}") and JOBS in place
         )
+        job = owner["metadata"]["name"]
         names = [f"{job}-{number}-abcde" for number in range(2)]
         for name in names:
             self.objects[f"{PODS}/{name}"] = {
                 "metadata": {
                     "name": name,
+                    "ownerReferences": [{"kind": "Job", "name": job, "uid": owner["metadata"]["uid"]}],
                     "creationTimestamp": "2026-11-21T10:00:00Z",
                     "labels": {"batch.kubernetes.io/job-name": job},
                 },

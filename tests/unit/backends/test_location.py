@@ -177,7 +177,7 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone(monkeypatch: pyte
     ref, name = JobRef(case.recipe, case.id, "the-job"), objects.object_name("the-job", case.id)
     jobset = {"metadata": {"name": name, "namespace": "runs", "annotations": {objects.JOB: "the-job"}}}
     memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
-    assert backend.find(ref, to_end=True) == replace(ref, id=name, folder="runs", kind="JobSet")
+    assert backend.find(ref, to_end=True) == replace(ref, id=name, folder="runs", kind="JobSet", uid="uid-1")
     # To go on with it, something would have to be made.
     with pytest.raises(
         SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,15 +19,21 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kueue import Admissions
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, Phase
-from tests.unit import examples, kubeapi
+from tests.unit import aks, examples, kubeapi
 from tests.unit.kubelet import Kubelet
 
-JOB = JobRef("llama3_gke", "70b-fp8-128gpus", "run.llama3_gke-70b-fp8-128gpus", "pm-1", "default")
-LABELS = {"jobset.sigs.k8s.io/jobset-name": "pm-1", "batch.kubernetes.io/job-completion-index": "0"}
+NAME = "run.llama3_gke-70b-fp8-128gpus"
+JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME, "pm-1", "default", uid="uid-1")
+LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "pm-1",
+    "jobset.sigs.k8s.io/jobset-uid": "uid-1",
+    "batch.kubernetes.io/job-completion-index": "0",
+}
 POD: dict[str, Any] = {
     "metadata": {
         "name": "pm-1-0",
@@ -59,7 +66,7 @@ class Watching:
     """Knows what there is, and which pods are `gone`, in this order. `metadata` and `status` are the JobSet's."""
 
     status: ClassVar[dict[str, Any]] = DONE
-    metadata: ClassVar[dict[str, Any]] = {"name": "pm-1", "namespace": "default"}
+    metadata: ClassVar[dict[str, Any]] = {"name": "pm-1", "namespace": "default", "uid": "uid-1"}
     spec: ClassVar[dict[str, Any]] = {}
     pods: ClassVar[list[dict[str, Any]]] = [POD]
     gone: ClassVar[list[dict[str, Any]]] = []
@@ -272,8 +279,7 @@ def test_a_pod_that_takes_another_ones_place_is_followed_from_its_beginning(
 def test_a_namespace_that_is_being_deleted_is_named(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch, refusal: Exception | None, reason: str
 ) -> None:
-    annotated = {**Watching.metadata, "annotations": {objects.JOB: JOB.name}}
-    gone = {"pm-1": {"metadata": annotated, "spec": {}, "status": {}}}
+    gone = {"pm-1": {"metadata": Watching.metadata, "spec": {}, "status": {}}}
 
     def post(cluster: Cluster, path: str, document: Any, **query: str) -> Any:
         assert query["dryRun"] == "All"
@@ -313,8 +319,6 @@ def test_a_job_is_hopeless_once_a_pod_does_not_end_within_its_grace_period(
     hopeless: bool,
     reason: str,
 ) -> None:
-    annotated = {**Watching.metadata, "uid": "1", "annotations": {objects.JOB: JOB.name}}
-    monkeypatch.setattr(Watching, "metadata", annotated)
     monkeypatch.setattr(Watching, "status", {})
     monkeypatch.setattr(Watching, "spec", ONE_POD)
     pod = leaving({**POD, "status": {"phase": "Running", "conditions": conditions}}, until)
@@ -336,11 +340,105 @@ def test_a_job_is_hopeless_once_a_pod_does_not_end_within_its_grace_period(
 def test_the_pods_that_keep_a_deleted_job_are_named(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    annotated = {**Watching.metadata, "uid": "1", "annotations": {objects.JOB: JOB.name}}
-    monkeypatch.setattr(Watching, "metadata", {**annotated, "deletionTimestamp": AGO})
+    monkeypatch.setattr(Watching, "metadata", {**Watching.metadata, "deletionTimestamp": AGO})
     monkeypatch.setattr(Watching, "status", {})
     monkeypatch.setattr(Watching, "spec", ONE_POD)
     monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
     assert backend.poll([JOB])[JOB].reason == "pods that have not ended: pm-1-0 on node-0"
     monkeypatch.setattr(Watching, "pods", [])
     assert backend.poll([JOB])[JOB].reason == ""
+
+
+# Whose a job and its pods are
+
+
+def again(item: dict[str, Any], uid: str) -> dict[str, Any]:
+    """An object of the same name, labels and annotations: somebody deleted the first one, and applied a copy of it."""
+    return {**item, "metadata": {**item["metadata"], "uid": uid}}
+
+
+def test_a_jobset_of_the_same_name_and_another_uid_is_another_job(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later session has the uid from the log of jobs: to judge by, and to end no other."""
+    copied = {**Watching.metadata, "uid": "uid-2", "annotations": {objects.JOB: JOB.name}}
+    theirs = {"metadata": copied, "spec": {}, "status": DONE}
+    asked = list[str]()
+    monkeypatch.setattr(Watching, "metadata", copied)
+    monkeypatch.setattr(Watching, "last_known", lambda watch, name: theirs, raising=False)
+    monkeypatch.setattr(Cluster, "find", lambda cluster, path: theirs, raising=False)
+    monkeypatch.setattr(Cluster, "post", lambda cluster, path, document, **query: document, raising=False)
+    monkeypatch.setattr(Cluster, "delete", lambda cluster, path, uid: asked.append(uid), raising=False)
+    monkeypatch.setattr(Watching, "pods", [again(POD, "1")])
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.raw, state.reason) == (
+        Phase.FAILED,
+        "CANCELLED",
+        "somebody deleted the JobSet and made another one of its name",
+    )
+    backend.cancel([JOB])
+    assert asked == []
+    assert backend.times(JOB).ended is None
+    # Its annotation may be gone: what has the uid is ours.
+    mine = replace(JOB, uid="uid-2")
+    copied.pop("annotations")
+    assert backend.poll([mine])[mine].phase is Phase.SUCCEEDED
+    backend.cancel([mine])
+    assert asked == ["uid-2"]
+
+
+@pytest.mark.parametrize("jobset", ["0.12", "0.8.0"])
+def test_the_log_of_another_jobsets_pod_is_not_read(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch, jobset: str
+) -> None:
+    """Before 0.8.1 the controller gave no pod its JobSet's uid (kubernetes-sigs/jobset 324842cb): the Job has it."""
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    asked = list[str]()
+
+    def pod(name: str, uid: str) -> dict[str, Any]:
+        labels = {**LABELS, "jobset.sigs.k8s.io/jobset-uid": uid}
+        owner = {"kind": "Job", "name": f"job-of-{uid}", "uid": f"job-{uid}"}
+        if jobset == "0.8.0":
+            del labels["jobset.sigs.k8s.io/jobset-uid"]
+        metadata = {**POD["metadata"], "name": name, "uid": name, "labels": labels, "namespace": "default"}
+        return {**POD, "metadata": {**metadata, "ownerReferences": [owner]}}
+
+    def find(cluster: Cluster, path: str) -> Any:
+        asked.append(path)
+        uid = path.rpartition("job-of-")[2]
+        owners = [{"kind": "JobSet", "name": "pm-1", "uid": uid}]
+        return {"metadata": {"uid": f"job-{uid}", "ownerReferences": owners}}
+
+    monkeypatch.setattr(Cluster, "find", find, raising=False)
+    monkeypatch.setattr(Watching, "pods", [pod("pm-1-0-new", "uid-2")])
+    assert backend.read_log(JOB, LogPlace(), ()).data == b""
+    monkeypatch.setattr(Watching, "pods", [pod("pm-1-0-new", "uid-2"), pod("pm-1-0-old", "uid-1")])
+    assert backend.read_log(JOB, LogPlace(), ()).place.file == "pm-1-0-old"
+    assert len(asked) == (2 if jobset == "0.8.0" else 0)
+
+
+def test_the_log_of_another_pytorchjobs_worker_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pods have the very names of ours. The training operator makes a PyTorchJob the owner of each pod."""
+    monkeypatch.setattr(module, "Api", Cluster)
+    monkeypatch.setattr(watched, "Informer", Watching)
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    backend = KubernetesBackend(
+        "lab", Kubernetes(gpu="h100"), [examples.recipe_named("gpt3_aks")], PyTorchJobs(), TorchJobSets()
+    )
+    job = JobRef("gpt3_aks", aks.case().id, "run.x", "pm-1", "default", "PyTorchJob", uid="uid-1")
+
+    def worker(uid: str) -> dict[str, Any]:
+        labels = {"training.kubeflow.org/job-name": "pm-1"}
+        owners = [{"kind": "PyTorchJob", "name": "pm-1", "uid": uid}]
+        metadata = {**POD["metadata"], "name": "pm-1-worker-0", "uid": f"pod-{uid}", "labels": labels}
+        return {**POD, "metadata": {**metadata, "ownerReferences": owners}}
+
+    monkeypatch.setattr(Watching, "pods", [worker("uid-2")])
+    assert backend.read_log(job, LogPlace(), ()).data == b""
+    monkeypatch.setattr(Watching, "pods", [worker("uid-1")])
+    assert backend.read_log(job, LogPlace(), ()).data
+    # Once it is gone, its name is another's.
+    monkeypatch.setattr(Watching, "pods", [worker("uid-2")])
+    monkeypatch.setattr(Watching, "gone", [worker("uid-1")])
+    assert backend.log_trouble(job, LogPlace()) == ""
+    assert backend.read_log(job, LogPlace(), ()).data == b""

@@ -141,6 +141,7 @@ def pod(job: JobRef, number: int, phase: str) -> Object:
     name = f"{job.id}-workload-0-{number}"
     labels = {
         "jobset.sigs.k8s.io/jobset-name": job.id,
+        "jobset.sigs.k8s.io/jobset-uid": job.uid,
         "batch.kubernetes.io/job-completion-index": str(number),
         "app.kubernetes.io/managed-by": "pacemark",
     }

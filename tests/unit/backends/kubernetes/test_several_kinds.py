@@ -78,7 +78,7 @@ def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
     cluster = Cluster(*served)
     backend = session(cluster, monkeypatch)
     backend.check(CASE)
-    assert backend.submit(CASE, NAME) == JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", kind)
+    assert backend.submit(CASE, NAME) == JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", kind, uid="uid-1")
     assert cluster.made() == [kind, "ConfigMap"]
     assert f"\nkind: {kind}\n" in backend.plan(CASE, NAME)
     assert "the cluster decides" not in backend.plan(CASE, NAME)
@@ -229,7 +229,7 @@ def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
 def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     ledger = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
     ledger.plan([planned(CASE, "pytorchjob", NAME)])
-    job = JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", "JobSet")
+    job = JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", "JobSet", uid="uid-1")
     ledger.submitted(job)
     entry = ledger.entry(CASE.key)
     assert entry is not None
@@ -238,7 +238,7 @@ def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
     ledger.try_again(CASE.key)
     entry = ledger.entry(CASE.key)
     assert entry is not None
-    assert entry.ref.kind == ""
+    assert (entry.ref.kind, entry.ref.uid) == ("", "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
