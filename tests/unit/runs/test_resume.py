@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from fixtures.backends.base import LogPlace
+from fixtures.fleet.job import TrackedJob
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock, is_live
@@ -69,6 +71,21 @@ def test_what_was_submitted_is_followed(ledger: Ledger) -> None:
     ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
     (found,) = taken(ledger)
     assert found.ref == JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs")
+
+
+def test_the_attempts_of_a_job_are_counted_on_and_none_is_written_over(ledger: Ledger) -> None:
+    """Whatever the backend: a later session would call the second attempt the first, and keep its log under that name."""
+    ledger.intend(ONE.key)
+    ledger.submitted(JobRef(ONE.recipe, ONE.id, name(ONE), "17", "/logs"))
+    ledger.attempt(ONE.key, 2)
+    (found,) = taken(ledger)
+    assert TrackedJob.of(found).reading.place == LogPlace(attempt=2)
+    # Another job of the case begins anew.
+    ledger.end(ONE.key, "interrupted", "the session was stopped")
+    ledger.cancel_asked(ONE.key)
+    ledger.cancel_confirmed({ONE.key: CANCELLED})
+    (again,) = taken(ledger)
+    assert (again.try_number, again.attempts) == (2, 1)
 
 
 @pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])

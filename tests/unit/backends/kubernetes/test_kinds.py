@@ -64,6 +64,8 @@ def test_a_jobsets_other_pod_is_another_life() -> None:
     assert kind.place(rank("a-0", "0", ""), LogPlace("a-0", 7, 1)) == LogPlace("a-0", 7, 1)
     assert kind.place(rank("b-0", "0", ""), LogPlace("a-0", 7, 1)) == LogPlace("b-0", attempt=2)
     assert kind.place(rank("d-0", "0", "", restarts="3"), LogPlace()) == LogPlace("d-0", attempt=4)
+    # A later session has the number of the attempt, and not the pod.
+    assert kind.place(rank("b-0", "0", ""), LogPlace(attempt=2)) == LogPlace("b-0", attempt=2)
 
 
 def test_a_pytorchjob_speaks_by_the_last_name_as_text() -> None:
@@ -86,6 +88,7 @@ def test_a_pytorchjobs_pod_of_the_same_name_is_another_life() -> None:
     assert kind.place(new, read) == LogPlace("w-9 2", 0, 2)
     # The search found the steps elsewhere: the same life says more.
     assert kind.place(pod("m-0", uid="3"), read) == LogPlace("m-0 3", 70, 1)
+    assert kind.place(new, LogPlace(attempt=2)) == LogPlace("w-9 2", 0, 2)
 
 
 def test_a_pytorchjob_runs_on_while_its_workers_do() -> None:
