@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,6 +119,25 @@ def test_known_jobs_are_cancelled_before_lost_ones_are_looked_for(
     # Not before its launcher must have ended.
     assert time.monotonic() - cluster.began > BOUND - 0.5
     assert left(folder) == []
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_copy_of_a_job_that_is_over_is_somebody_elses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, over: bool
+) -> None:
+    """A JobSet that was deleted, and applied again from a copy with our name and annotation."""
+    ledger, job = Ledger(folder / JOBS_LOG), JobRef(WIDE.recipe, WIDE.id, WIDE.id, "5", "/logs", uid="uid-1")
+    ledger.submitted(job)
+    if over:
+        ledger.end(WIDE.key, "infrastructure", "somebody deleted the JobSet")
+    cluster, ended = Known(), list[JobRef]()
+    monkeypatch.setattr(cluster, "listed", lambda prefix: [replace(job, uid="uid-2")])
+    monkeypatch.setattr(cluster, "find", lambda job, to_end=False: None)
+    monkeypatch.setattr(cluster, "cancel", ended.extend)
+    cluster.ends[WIDE.id] = [DONE]
+    good, said = swept(folder, cluster)
+    assert good, said
+    assert ended == ([] if over else [job])
 
 
 def test_a_run_of_another_site_is_left_alone(folder: Path) -> None:
