@@ -293,8 +293,9 @@ def test_a_namespace_that_is_being_deleted_is_named(
     assert backend.poll([JOB])[JOB].reason == reason
 
 
-def leaving(pod: dict[str, Any], until: str) -> dict[str, Any]:
-    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": until}}
+def leaving(pod: dict[str, Any], until: str, grace: int = 0) -> dict[str, Any]:
+    deletion = {"deletionTimestamp": until, "deletionGracePeriodSeconds": grace}
+    return {**pod, "metadata": {**pod["metadata"], **deletion}}
 
 
 TAINT = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
@@ -302,26 +303,30 @@ AGO, AHEAD = "2026-11-21T09:10:00Z", "2099-11-21T09:10:00Z"
 
 
 @pytest.mark.parametrize(
-    ("until", "conditions", "hopeless", "reason"),
+    ("until", "grace", "conditions", "hopeless", "reason"),
     [
-        (AGO, [], True, "pod pm-1-0 on node-0 was deleted and does not end"),
-        (AGO, [TAINT], True, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
+        (AGO, 0, [], True, "pod pm-1-0 on node-0 was deleted and does not end"),
+        (AGO, 0, [TAINT], True, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
         # It may save what it has until then, and its Job fails only afterwards.
-        (AHEAD, [], False, ""),
-        (AHEAD, [TAINT], False, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
+        (AHEAD, 3600, [], False, ""),
+        (AHEAD, 3600, [TAINT], False, "pod pm-1-0 on node-0 (DeletionByTaintManager)"),
+        # The clock of this machine is far behind the cluster's, or ahead of it.
+        (AHEAD, 0, [], True, "pod pm-1-0 on node-0 was deleted and does not end"),
+        (AGO, 3600, [], False, ""),
     ],
 )
 def test_a_job_is_hopeless_once_a_pod_does_not_end_within_its_grace_period(
     backend: KubernetesBackend,
     monkeypatch: pytest.MonkeyPatch,
     until: str,
+    grace: int,
     conditions: list[dict[str, str]],
     hopeless: bool,
     reason: str,
 ) -> None:
     monkeypatch.setattr(Watching, "status", {})
     monkeypatch.setattr(Watching, "spec", ONE_POD)
-    pod = leaving({**POD, "status": {"phase": "Running", "conditions": conditions}}, until)
+    pod = leaving({**POD, "status": {"phase": "Running", "conditions": conditions}}, until, grace)
     monkeypatch.setattr(Watching, "pods", [pod])
     state = backend.poll([JOB])[JOB]
     assert (state.phase, state.hopeless) == (Phase.QUEUED, hopeless)
@@ -352,15 +357,10 @@ def test_the_pods_that_keep_a_deleted_job_are_named(
 # Whose a job and its pods are
 
 
-def again(item: dict[str, Any], uid: str) -> dict[str, Any]:
-    """An object of the same name, labels and annotations: somebody deleted the first one, and applied a copy of it."""
-    return {**item, "metadata": {**item["metadata"], "uid": uid}}
-
-
 def test_a_jobset_of_the_same_name_and_another_uid_is_another_job(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later session has the uid from the log of jobs: to judge by, and to end no other."""
+    """Deleted, and applied again from a copy. A later session has the uid from the log of jobs."""
     copied = {**Watching.metadata, "uid": "uid-2", "annotations": {objects.JOB: JOB.name}}
     theirs = {"metadata": copied, "spec": {}, "status": DONE}
     asked = list[str]()
@@ -369,7 +369,7 @@ def test_a_jobset_of_the_same_name_and_another_uid_is_another_job(
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: theirs, raising=False)
     monkeypatch.setattr(Cluster, "post", lambda cluster, path, document, **query: document, raising=False)
     monkeypatch.setattr(Cluster, "delete", lambda cluster, path, uid: asked.append(uid), raising=False)
-    monkeypatch.setattr(Watching, "pods", [again(POD, "1")])
+    monkeypatch.setattr(Watching, "pods", [])
     state = backend.poll([JOB])[JOB]
     assert (state.phase, state.raw, state.reason) == (
         Phase.FAILED,
@@ -442,3 +442,118 @@ def test_the_log_of_another_pytorchjobs_worker_is_not_read(monkeypatch: pytest.M
     monkeypatch.setattr(Watching, "gone", [worker("uid-1")])
     assert backend.log_trouble(job, LogPlace()) == ""
     assert backend.read_log(job, LogPlace(), ()).data == b""
+
+
+# How it ended
+
+
+def deleted_backend(monkeypatch: pytest.MonkeyPatch, status: dict[str, Any]) -> None:
+    """The JobSet is gone, and had this status last."""
+    last = {"pm-1": {"metadata": Watching.metadata, "spec": ONE_POD, "status": status}}
+    pods = Watching.look
+
+    def look(watch: Watching) -> Copy:
+        return pods(watch) if watch._of_pods else Copy({}, last, {})
+
+    monkeypatch.setattr(Watching, "look", look)
+    monkeypatch.setattr(Watching, "last_known", lambda watch, name: None, raising=False)
+    monkeypatch.setattr(Cluster, "find", lambda cluster, path: None, raising=False)
+    monkeypatch.setattr(Cluster, "post", lambda cluster, path, document, **query: document, raising=False)
+
+
+def test_pods_that_were_left_by_their_deleted_job_are_told_and_not_over(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kubectl delete --cascade=orphan`: also for a later session, which never saw the JobSet."""
+    deleted_backend(monkeypatch, {})
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.raw) == (Phase.RUNNING, "Orphaned")
+    assert state.reason == (
+        "somebody deleted the JobSet and left pm-1-0 on node-0: end them with "
+        "`kubectl delete job,pod -n default -l jobset.sigs.k8s.io/jobset-name=pm-1`"
+    )
+    backend.cancel([JOB])
+    assert backend.poll([JOB])[JOB].phase is Phase.RUNNING
+    # Those that end with it are not left.
+    monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
+    assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet"
+
+
+def test_a_job_that_was_deleted_after_its_end_ended_as_it_did(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy that sets `ttlSecondsAfterFinished: 0`."""
+    crashed = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T10:05:00Z"}
+    containers = [{"name": "workload", "state": {"terminated": crashed}}]
+    monkeypatch.setattr(Watching, "pods", [])
+    monkeypatch.setattr(Watching, "gone", [failed("b-0", "node-bad", "0", AGO, containerStatuses=containers)])
+    deleted_backend(
+        monkeypatch, {"conditions": [{"type": "Failed", "status": "True", "reason": "FailedJobs"}]}
+    )
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.raw, state.nodes, state.exit_code) == (
+        Phase.FAILED,
+        "Failed",
+        "node-bad",
+        "137",
+    )
+    assert state.reason == "pod b-0 on node-bad: container workload ended with exit code 137 (OOMKilled)"
+
+
+def test_what_a_job_did_not_say_before_it_was_deleted_at_its_end_is_lost(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watching, "pods", [])
+    monkeypatch.setattr(Watching, "gone", [POD])
+    deleted_backend(monkeypatch, DONE)
+    assert backend.poll([JOB])[JOB].phase is Phase.SUCCEEDED
+    assert backend.log_trouble(JOB, LogPlace("pm-1-0", 8, mark="x")) == (
+        "pod pm-1-0 that printed the steps is gone, and with it the rest of its log"
+    )
+
+
+def test_nobody_else_deleted_what_the_session_ended(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"metadata": Watching.metadata, "spec": ONE_POD, "status": {}}
+    monkeypatch.setattr(Watching, "last_known", lambda watch, name: there, raising=False)
+    monkeypatch.setattr(Cluster, "delete", lambda cluster, path, uid: None, raising=False)
+    backend.cancel([JOB])
+    monkeypatch.setattr(Watching, "pods", [])
+    deleted_backend(monkeypatch, {})
+    assert backend.poll([JOB])[JOB].reason == "this session deleted the JobSet"
+
+
+def test_a_job_whose_pods_went_with_their_namespace_blames_no_pod(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The namespace controller deletes pods, Jobs and JobSets in any order."""
+
+    def post(cluster: Cluster, path: str, document: Any, **query: str) -> Any:
+        raise Refused(403, "unable to create new content in namespace default because it is being terminated")
+
+    monkeypatch.setattr(Cluster, "post", post, raising=False)
+    monkeypatch.setattr(Watching, "status", {"conditions": [{"type": "Failed", "status": "True"}]})
+    monkeypatch.setattr(Watching, "spec", ONE_POD)
+    monkeypatch.setattr(Watching, "pods", [])
+    monkeypatch.setattr(Watching, "gone", [leaving(POD, AGO)])
+    state = backend.poll([JOB])[JOB]
+    assert (state.raw, state.nodes) == ("CANCELLED", "")
+    assert state.reason == "somebody deleted namespace default, and with it the JobSet"
+
+
+def test_a_log_of_a_container_that_was_started_again_was_not_rotated(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet shows the log of its last start alone."""
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    place = backend.read_log(JOB, LogPlace(), ()).place
+    crashed = {"terminated": {"exitCode": 137, "finishedAt": "2026-11-21T09:05:00Z"}}
+    containers = [{"name": "workload", "state": {"running": {}}, "lastState": crashed}]
+    monkeypatch.setattr(
+        Watching, "pods", [{**POD, "status": {**POD["status"], "containerStatuses": containers}}]
+    )
+    monkeypatch.setattr(Cluster, "said", HEAD.replace("09:00:00.1", "09:06:00.1"))
+    assert backend.read_log(JOB, place, ()).place.gap == (
+        "container workload of pod pm-1-0 was started again in its pod, and what it said before is gone"
+    )

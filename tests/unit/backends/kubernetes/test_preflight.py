@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,35 @@ def test_kueue_that_suspends_jobs_without_a_queue_name_is_told_before(cluster: C
     # It puts the job into the namespace's own queue.
     cluster.dry_run = suspending(unnamed=True, default="default")
     assert missing() == []
+
+
+def test_what_a_policy_would_change_is_told_before(cluster: Cluster) -> None:
+    """A webhook that mutates: it takes our annotation away, and moves a bound. What it adds changes nothing."""
+
+    def strip(document: Object) -> Object:
+        if document["kind"] == "JobSet":
+            document = copy.deepcopy(document)
+            document["metadata"]["annotations"] = {"policy": "seen"}
+            (job,) = document["spec"]["replicatedJobs"]
+            job["template"]["spec"].update(activeDeadlineSeconds=60, ttlSecondsAfterFinished=0)
+            job["template"]["spec"]["template"]["spec"]["volumes"].insert(0, {"name": "injected"})
+            del job["template"]["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/managed-by"]
+            # JSON leaves it out.
+            del document["spec"]["failurePolicy"]["maxRestarts"]
+        return {"status": {}, **document}
+
+    cluster.dry_run = strip
+    (lack,) = missing()
+    words, mend = lack.split("\n")
+    assert words.startswith("the cluster would change JobSet pm-")
+    assert "metadata.annotations.pacemark/job is missing instead of 'llama3_gke/" in words
+    job = "spec.replicatedJobs.0.template.spec"
+    assert f"{job}.activeDeadlineSeconds is 60 instead of " in words
+    assert (
+        f"{job}.template.metadata.labels.app.kubernetes.io/managed-by is missing instead of 'pacemark'"
+        in words
+    )
+    assert mend == "    mend: ask the administrator which webhook or policy does that, and to except it"
 
 
 @pytest.mark.parametrize("kind", [JobSets(), TorchJobSets()])

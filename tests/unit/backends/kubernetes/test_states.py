@@ -221,6 +221,31 @@ def test_a_pod_that_failed_before_it_was_deleted_is_to_blame() -> None:
     assert [len(broken([one])) for one in gone] == [1, 1, 1, 1]
 
 
+def test_a_container_that_crashed_and_was_started_again_is_to_blame() -> None:
+    """With the restart policy OnFailure a Job counts restarts: beyond its `backoffLimit` it deletes all of its pods, as they run
+    (kubernetes pkg/controller/job/job_controller.go, pastBackoffLimitOnFailure).
+    """
+    crash = ended(137, "OOMKilled", "2026-11-21T09:00:00Z")["state"]
+    again = {
+        "name": "workload",
+        "state": {"running": {"startedAt": "2026-11-21T09:00:01Z"}},
+        "lastState": crash,
+    }
+    runs = {"name": "workload", "state": {"running": {"startedAt": "2026-11-21T08:00:00Z"}}, "lastState": {}}
+    pods = [
+        deleted(pod(number, containerStatuses=[status]), "2026-11-21T09:00:31Z")
+        for number, status in enumerate((runs, again, runs))
+    ]
+    (one,) = broken(pods)
+    assert str(one) == "pod pod-1 on node-1: container workload ended with exit code 137 (OOMKilled)"
+    # By the signal that ended the pod it did not fail, but before.
+    signal = ended(143, "Error", "2026-11-21T09:00:02Z")["state"]
+    final = deleted(pod(1, "Failed", containerStatuses=[{**again, "state": signal}]), "2026-11-21T09:00:31Z")
+    assert broken([final]) == [one]
+    # While its pod goes on, nothing has failed.
+    assert broken([pod(1, containerStatuses=[again])]) == []
+
+
 FAILED = jobset(("Failed", "ReachedMaxRestarts", "too often"))
 
 
