@@ -72,6 +72,10 @@ class Unreachable(Infrastructure):
     """The cluster cannot be asked now. This says nothing about a job."""
 
 
+class Busy(Unreachable):
+    """The cluster answers, and wants to be asked later. So it is there, and access to it is not denied."""
+
+
 class Absent(Unreachable):
     """Nobody answers at the cluster's address: its name is not known, or the port is refused.
 

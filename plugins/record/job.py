@@ -6,6 +6,7 @@ are marked with `LAST` or `EARLIER`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -38,6 +39,8 @@ REPLAY = "replay"
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 """A time in seconds since the epoch, or a duration."""
 
+# What follows the address of a cluster on Kubernetes.
+_CA = re.compile(r" \(CA (\w+)\)")
 # They are names of folders.
 _Recipe = Annotated[str, Field(pattern=r"^\w[\w.+-]*$")]
 _CaseId = Annotated[str, Field(pattern=r"^\w[\w.+-]*(/\w[\w.+-]*)?$")]
@@ -300,4 +303,8 @@ class Job:
         """
         if self.location in ("", here):
             return ""
-        return f"job {self.ref.label} is in {self.location}, and the site file leads to {here} now"
+        words = f"job {self.ref.label} is in {self.location}, and the site file leads to {here} now"
+        former = _CA.search(self.location)
+        if former is not None and _CA.sub("", self.location) == _CA.sub("", here):
+            words += f" (if this is one cluster, whose CA was rotated, set `former_ca: {former[1]}` in the site file)"
+        return words

@@ -162,6 +162,8 @@ class Server:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.paths: list[str] = []
+        # The headers by which its user acted as another one.
+        self.impersonated: list[tuple[str, str]] = []
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.answer: Callable[[str], tuple[int, bytes]] = lambda authorization: (200, b'{"items": []}')
         server = self
@@ -176,6 +178,7 @@ class Server:
                 given = self.headers.get("Authorization", "")
                 server.asked.append(given)
                 server.paths.append(self.path)
+                server.impersonated = [pair for pair in self.headers.items() if "Impersonate" in pair[0]]
                 status, body = server.answers.get(self.command) or server.answer(given)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))

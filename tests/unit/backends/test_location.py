@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
 from plugins.errors import ConfigError, Denied, SubmitError
-from plugins.record.job import SETUP_CASE, JobRef
+from plugins.record.job import SETUP_CASE, Job, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples, kubeapi
 from tests.unit.cluster import Cluster, Session
@@ -133,6 +134,29 @@ def test_clusters_are_told_apart_by_address_and_authority_and_no_plugin_is_run(t
     cluster: dict[str, Any] = {"certificate-authority": "ca.crt"}
     same = kubeapi.kubeconfig(tmp_path / "same", "https://127.0.0.1:6443", **cluster)
     assert api(same).server() == seen[2]
+
+
+def test_a_cluster_whose_ca_was_rotated_is_the_same_once_the_site_file_says_so(tmp_path: Path) -> None:
+    """Its address and its jobs are the same, and two clusters may have one address: only who knows it can say so."""
+
+    def backend(name: str, authority: str, **keys: Any) -> KubernetesBackend:
+        path = kubeapi.kubeconfig(
+            tmp_path / name, "https://one:6443", **{"certificate-authority-data": authority}
+        )
+        return KubernetesBackend("lab", Kubernetes(gpu="h100", kubeconfig=str(path), **keys), [], JobSets())
+
+    before, after = backend("before", "b25l"), backend("after", "b3RoZXI=")
+    job = Job(ref=JobRef("llama3", "c", "the-job", "pm-1"), location=before.location())
+    words = job.away(after.location())
+    digest = re.search(
+        r"\(if this is one cluster, whose CA was rotated, set `former_ca: (\w+)` in the site file\)", words
+    )
+    assert digest is not None, words
+    said = backend("said", "b3RoZXI=", former_ca=digest[1])
+    assert job.away(said.location()) == ""
+    # Of another cluster, or where no CA is given, there is nothing to say.
+    assert "former_ca" not in job.away("https://other:6443 (CA 5d2b), namespace default")
+    assert "former_ca" not in Job(ref=job.ref, location=HERE).away(THERE)
 
 
 def test_a_session_stays_in_its_cluster_when_the_context_is_switched(tmp_path: Path) -> None:

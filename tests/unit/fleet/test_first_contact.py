@@ -12,7 +12,7 @@ import pytest
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Absent, Denied, Unreachable
+from plugins.errors import Absent, Busy, Denied, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import make_case_folder
 from plugins.record.job import JobRef, JobState
@@ -74,6 +74,22 @@ def test_a_cluster_that_never_answered_ends_its_cases(
     # Said once of all cases, and before that, that it is tried again.
     assert sum("cannot be reached, so nothing is submitted there" in line for line in said) == 1
     assert len(said) == (1 if once else 2)
+
+
+def test_a_cluster_that_is_busy_from_the_first_request_on_is_there(
+    start: Start, cluster: Cluster, clock: Clock
+) -> None:
+    """An API server that throttles: 429. It ended all cases after `FIRST_CONTACT_SECONDS`, as one that cannot be reached."""
+    failing = Failing(Busy("GET /version: 429: too many requests"), 5, WIDE.recipe)
+
+    def check(case: Case) -> None:
+        clock.ahead += 20
+        failing.on_check(case)
+
+    cluster.on_check = check
+    session = start(WIDE)
+    assert session.finish(3600)[WIDE.id].failure == ""
+    assert not any("cannot be reached" in line for line in told(session))
 
 
 def test_the_cases_of_another_cluster_go_on(tmp_path: Path, cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -233,6 +234,33 @@ def test_a_certificate_from_a_plugin_is_used(plugin: Plugin, tmp_path: Path) -> 
     plugin.kubeconfig.write_text(text)
     found, _ = access.configured(Kubernetes(gpu="h100", kubeconfig=str(plugin.kubeconfig)), "lab")
     assert (Path(found.cert_file).read_text(), Path(found.key_file).read_text()) == ("CERTIFICATE", "KEY")
+
+
+def test_a_user_acts_as_the_one_whom_the_kubeconfig_says(
+    tmp_path: Path, server: Server, plugin: Plugin
+) -> None:
+    """`as:` and its like, as kubectl sends them (client-go transport/round_trippers.go, impersonatingRoundTripper)."""
+    acts = {
+        "as": "runs-bot",
+        "as-uid": "7",
+        "as-groups": ["gpu-users", "dev"],
+        "as-user-extra": {"example.org/team": ["ml", "infra"]},
+    }
+    plugin.gives(token="ONE")
+    user = yaml.safe_load(plugin.kubeconfig.read_text())["users"][0]["user"]
+    for number, credentials in enumerate(({"token": "ONE"}, user)):
+        api(kubeconfig(tmp_path / f"as-{number}", server.url, {**credentials, **acts})).get("/x")
+        assert server.asked[-1] == "Bearer ONE"
+        assert server.impersonated == [
+            ("Impersonate-User", "runs-bot"),
+            ("Impersonate-Uid", "7"),
+            ("Impersonate-Group", "gpu-users"),
+            ("Impersonate-Group", "dev"),
+            ("Impersonate-Extra-example.org%2Fteam", "ml"),
+            ("Impersonate-Extra-example.org%2Fteam", "infra"),
+        ]
+    api(plugin.kubeconfig).get("/x")
+    assert server.impersonated == []
 
 
 # Credentials that are refused

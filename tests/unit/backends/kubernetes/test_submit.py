@@ -22,7 +22,7 @@ from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.submit import Creator
-from plugins.errors import SubmitError, Unreachable
+from plugins.errors import Busy, SubmitError, Unreachable
 from tests.unit.kubeapi import Server, kubeconfig
 
 CALL = (
@@ -159,8 +159,10 @@ def test_an_answer_that_leaves_open_what_was_made_is_none(
     server: Server, create: Create, answer: tuple[int, bytes]
 ) -> None:
     server.answers = {"POST": answer}
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable) as caught:
         create()
+    # One that throttles is there.
+    assert isinstance(caught.value, Busy) == (answer[0] == 429)
 
 
 LOST = status(503, "the server is currently unable to handle the request", "ServiceUnavailable")
