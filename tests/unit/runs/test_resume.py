@@ -88,6 +88,24 @@ def test_the_attempts_of_a_job_are_counted_on_and_none_is_written_over(ledger: L
     assert (again.try_number, again.attempts) == (2, 1)
 
 
+@pytest.mark.parametrize("uid", ["uid-1", "uid-2"])
+def test_a_copy_of_a_job_that_is_over_keeps_no_run_from_being_resumed(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, uid: str
+) -> None:
+    """A JobSet that somebody applied again from a copy is of no run. The run's own would be one that its ledger calls over."""
+    ledger.intend(ONE.key)
+    job = JobRef(ONE.recipe, ONE.id, name(ONE), "pm-1", "default", uid="uid-1")
+    ledger.submitted(job)
+    ledger.end(ONE.key, "infrastructure", "somebody deleted the JobSet")
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "listed", lambda prefix: [replace(job, uid=uid)])
+    if uid == job.uid:
+        with pytest.raises(ConfigError, match="its ledger calls over"):
+            resumed(ledger, "lab", [plan(ONE)], {"slurm": cluster})
+    else:
+        assert resumed(ledger, "lab", [plan(ONE)], {"slurm": cluster}) == []
+
+
 @pytest.mark.parametrize("failure", ["", "infrastructure", "given up", "hung"])
 def test_what_has_ended_stays_so(ledger: Ledger, failure: Failure) -> None:
     ledger.intend(ONE.key)

@@ -57,6 +57,10 @@ class Cluster:
     def __init__(self, site: str, section: Kubernetes) -> None:
         """As the API is made."""
 
+    def get(self, path: str, **query: str) -> Any:
+        """The pods that there are, whatever their labels."""
+        return {"items": Watching.pods}
+
     @contextlib.contextmanager
     def chunks(self, path: str, query: Mapping[str, str], *, silent: float) -> Iterator[list[bytes]]:
         yield [self.said.encode()]
@@ -287,6 +291,7 @@ def test_a_namespace_that_is_being_deleted_is_named(
             raise refusal
         return document
 
+    monkeypatch.setattr(Watching, "pods", [])
     monkeypatch.setattr(Watching, "look", lambda watch: Copy({}, gone, {}))
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: None, raising=False)
     monkeypatch.setattr(Cluster, "post", post, raising=False)
@@ -412,8 +417,10 @@ def test_the_log_of_another_jobsets_pod_is_not_read(
     monkeypatch.setattr(Cluster, "find", find, raising=False)
     monkeypatch.setattr(Watching, "pods", [pod("pm-1-0-new", "uid-2")])
     assert backend.read_log(JOB, LogPlace(), ()).data == b""
-    monkeypatch.setattr(Watching, "pods", [pod("pm-1-0-new", "uid-2"), pod("pm-1-0-old", "uid-1")])
+    ours = [pod("pm-1-0-old", "uid-1"), {**pod("pm-1-1-old", "uid-1"), "status": {"phase": "Pending"}}]
+    monkeypatch.setattr(Watching, "pods", [pod("pm-1-0-new", "uid-2"), *ours])
     assert backend.read_log(JOB, LogPlace(), ()).place.file == "pm-1-0-old"
+    # Each Job is asked for once.
     assert len(asked) == (2 if jobset == "0.8.0" else 0)
 
 
@@ -474,7 +481,13 @@ def test_pods_that_were_left_by_their_deleted_job_are_told_and_not_over(
     )
     backend.cancel([JOB])
     assert backend.poll([JOB])[JOB].phase is Phase.RUNNING
+    # Also if they have lost our label meanwhile, so that no watch sees them.
+    unseen = [POD]
+    monkeypatch.setattr(Cluster, "get", lambda cluster, path, **query: {"items": unseen})
+    monkeypatch.setattr(Watching, "pods", [])
+    assert backend.poll([JOB])[JOB].raw == "Orphaned"
     # Those that end with it are not left.
+    monkeypatch.setattr(Cluster, "get", lambda cluster, path, **query: {"items": Watching.pods})
     monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
     assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet"
 

@@ -16,10 +16,19 @@ class Feed:
     """Stands in for the API: three objects, two of which are deleted in front of the watch."""
 
     def __init__(self) -> None:
+        # What is there besides, whatever its labels.
+        self.there: list[dict[str, Any]] = []
         self.told = threading.Event()
         self._over = threading.Event()
 
     def get(self, path: str, **query: str) -> Any:
+        if "fieldSelector" in query:
+            assert query == {"fieldSelector": f"metadata.name={query['fieldSelector'].partition('=')[2]}"}
+            return {
+                "items": [
+                    each for each in self.there if query["fieldSelector"].endswith(each["metadata"]["name"])
+                ]
+            }
         items = [item("before", ends=True), item("first"), item("second")]
         return {"items": items, "metadata": {"resourceVersion": "1"}}
 
@@ -62,3 +71,24 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
         assert order == (["uid of first", "uid of second"] if selector else [])
     finally:
         watch.close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_lost_our_label_was_not_deleted(there: bool) -> None:
+    """A watch with a selector calls it deleted, as it was before (apiserver, storage/cacher/cache_watcher.go, convertToWatchEvent)."""
+    feed = Feed()
+    feed.there = [item("second")] if there else [again(item("second"))]
+    watch = Informer(feed, "/apis/any", "app.kubernetes.io/managed-by=pacemark")  # type: ignore[arg-type]
+    try:
+        watch.look()
+        assert feed.told.wait(60)
+        copy = watch.look()
+        assert ("second" in copy.objects) == there
+        assert ("second" in copy.deleted) != there
+    finally:
+        watch.close()
+
+
+def again(made: dict[str, Any]) -> dict[str, Any]:
+    """Another object of the same name."""
+    return {"metadata": {**made["metadata"], "uid": "another"}}

@@ -361,6 +361,11 @@ def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
     [
         (JOBSET, None, "the JobSet controller has not made Job pm-1-workload-0; does it run?"),
         (JOBSET, {"spec": {}}, "the Job controller has made none of Job pm-1-workload-0"),
+        (
+            JOBSET,
+            {"spec": {}, "status": {"active": 1}},
+            "the pods of Job pm-1-workload-0 have lost the label app.kubernetes.io/managed-by=pacemark",
+        ),
         (JOBSET, {"spec": {"suspend": True}}, "somebody has suspended Job pm-1-workload-0"),
         (PYTORCH, None, "the training operator has made none of them; does it run?"),
     ],
