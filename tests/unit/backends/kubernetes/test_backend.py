@@ -486,10 +486,40 @@ def test_pods_that_were_left_by_their_deleted_job_are_told_and_not_over(
     monkeypatch.setattr(Cluster, "get", lambda cluster, path, **query: {"items": unseen})
     monkeypatch.setattr(Watching, "pods", [])
     assert backend.poll([JOB])[JOB].raw == "Orphaned"
+    # The command would end the pods of another JobSet of that name too.
+    theirs = {"metadata": {**Watching.metadata, "uid": "uid-2"}, "spec": {}, "status": {}}
+    monkeypatch.setattr(Cluster, "find", lambda cluster, path: theirs)
+    assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet and left pm-1-0 on node-0"
+    monkeypatch.setattr(Cluster, "find", lambda cluster, path: None)
     # Those that end with it are not left.
     monkeypatch.setattr(Cluster, "get", lambda cluster, path, **query: {"items": Watching.pods})
     monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
     assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet"
+
+
+def test_workers_that_were_left_by_their_deleted_pytorchjob_are_told_by_a_later_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The garbage collector takes the owner from each orphan (kubernetes pkg/controller/garbagecollector, orphanDependents)."""
+    monkeypatch.setattr(module, "Api", Cluster)
+    monkeypatch.setattr(watched, "Informer", Watching)
+    deleted_backend(monkeypatch, {})
+    monkeypatch.setattr(Watching, "look", lambda watch: Copy({}, {}, {}))
+    backend = KubernetesBackend(
+        "lab", Kubernetes(gpu="h100"), [examples.recipe_named("gpt3_aks")], PyTorchJobs(), TorchJobSets()
+    )
+    labels = {"training.kubeflow.org/job-name": "pm-1"}
+    orphan = {**POD, "metadata": {**POD["metadata"], "name": "pm-1-worker-0", "uid": "7", "labels": labels}}
+    theirs = {"kind": "PyTorchJob", "name": "pm-1", "uid": "uid-2"}
+    adopted = {**orphan, "metadata": {**orphan["metadata"], "uid": "8", "ownerReferences": [theirs]}}
+    monkeypatch.setattr(Watching, "pods", [adopted])
+    job = JobRef("gpt3_aks", aks.case().id, "run.x", "pm-1", "default", "PyTorchJob", uid="uid-1")
+    assert backend.poll([job])[job].phase is Phase.GONE
+    monkeypatch.setattr(Watching, "pods", [adopted, orphan])
+    assert backend.poll([job])[job].reason == (
+        "somebody deleted the PyTorchJob and left pm-1-worker-0 on node-0: end them with "
+        "`kubectl delete job,pod -n default -l training.kubeflow.org/job-name=pm-1`"
+    )
 
 
 def test_a_job_that_was_deleted_after_its_end_ended_as_it_did(
