@@ -140,9 +140,8 @@ def test_a_cluster_whose_ca_was_rotated_is_the_same_once_the_site_file_says_so(t
     """Its address and its jobs are the same, and two clusters may have one address: only who knows it can say so."""
 
     def backend(name: str, authority: str, **keys: Any) -> KubernetesBackend:
-        path = kubeapi.kubeconfig(
-            tmp_path / name, "https://one:6443", **{"certificate-authority-data": authority}
-        )
+        cluster: dict[str, Any] = {"certificate-authority-data": authority}
+        path = kubeapi.kubeconfig(tmp_path / name, "https://one:6443", **cluster)
         return KubernetesBackend("lab", Kubernetes(gpu="h100", kubeconfig=str(path), **keys), [], JobSets())
 
     before, after = backend("before", "b25l"), backend("after", "b3RoZXI=")

@@ -565,6 +565,10 @@ def test_nobody_else_deleted_what_the_session_ended(
     monkeypatch.setattr(Watching, "pods", [])
     deleted_backend(monkeypatch, {})
     assert backend.poll([JOB])[JOB].reason == "this session deleted the JobSet"
+    # A sweep asks for its end before it watches anything.
+    monkeypatch.setattr(Watching, "look", lambda watch: Copy({}, {}, {}))
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.reason) == (Phase.FAILED, "this session deleted the JobSet")
 
 
 def test_a_job_whose_pods_went_with_their_namespace_blames_no_pod(

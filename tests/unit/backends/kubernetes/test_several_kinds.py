@@ -191,7 +191,8 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
         states = backend.poll(asked)
         assert {job: states[job].phase for job in asked} == dict.fromkeys(asked, Phase.QUEUED)
     backend.cancel(jobs)
-    assert {state.phase for state in backend.poll(jobs).values()} == {Phase.GONE}
+    ended = {(state.phase, state.raw) for state in backend.poll(jobs).values()}
+    assert ended == {(Phase.FAILED, "CANCELLED")}
     # Kinds that are not there are not asked for.
     cluster.serve(JOBSET)
     assert session(cluster, monkeypatch).listed("pacemark-run-1.") == []
