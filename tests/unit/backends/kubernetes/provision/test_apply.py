@@ -301,6 +301,21 @@ def test_a_stage_that_failed_is_told_though_its_last_words_cannot_be_read(memory
     assert "no space left" in end.reason
 
 
+def test_the_pods_of_a_stage_that_somebody_made_anew_are_not_those_of_the_former_one(memory: Memory) -> None:
+    """Its Job has the same name, and so have the labels on the pods: what the former ones said is of no stage that is there."""
+    session = kubeapi.setup(memory)
+    job = session.provision(JOB)
+    for name in memory.pods("download"):
+        memory.logs[f"{PODS}/{name}/log"] = b"pacemark: download 1 of 4: 3 of 10 files\n"
+    (stage,) = (item for place, item in memory.objects.items() if place.startswith(JOBS))
+    stage["metadata"]["uid"] = "another"
+    for place, item in memory.objects.items():
+        if place.startswith(MAPS):
+            item["metadata"]["ownerReferences"][0]["uid"] = "another"
+    state = session.state(job)
+    assert (state.phase, state.raw) == (Phase.QUEUED, "download: waiting")
+
+
 def test_a_count_whose_answer_cannot_be_read_is_made_again(memory: Memory) -> None:
     session = kubeapi.setup(memory)
 
