@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fixtures.backends.base import LogPlace
+from fixtures.backends.base import ClusterTimes, LogPlace
 from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs, objects, watched
 from fixtures.backends.kubernetes.api import Refused
@@ -491,6 +491,8 @@ def test_pods_that_were_left_by_their_deleted_job_are_told_and_not_over(
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: theirs)
     assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet and left pm-1-0 on node-0"
     monkeypatch.setattr(Cluster, "find", lambda cluster, path: None)
+    # The clock of this machine would end what the cluster's began.
+    assert backend.times(JOB) == ClusterTimes()
     # Those that end with it are not left.
     monkeypatch.setattr(Cluster, "get", lambda cluster, path, **query: {"items": Watching.pods})
     monkeypatch.setattr(Watching, "pods", [leaving(POD, AGO)])
@@ -530,9 +532,8 @@ def test_a_job_that_was_deleted_after_its_end_ended_as_it_did(
     containers = [{"name": "workload", "state": {"terminated": crashed}}]
     monkeypatch.setattr(Watching, "pods", [])
     monkeypatch.setattr(Watching, "gone", [failed("b-0", "node-bad", "0", AGO, containerStatuses=containers)])
-    deleted_backend(
-        monkeypatch, {"conditions": [{"type": "Failed", "status": "True", "reason": "FailedJobs"}]}
-    )
+    end = {"type": "Failed", "status": "True", "reason": "FailedJobs", "lastTransitionTime": AGO}
+    deleted_backend(monkeypatch, {"conditions": [end]})
     state = backend.poll([JOB])[JOB]
     assert (state.phase, state.raw, state.nodes, state.exit_code) == (
         Phase.FAILED,
@@ -541,6 +542,7 @@ def test_a_job_that_was_deleted_after_its_end_ended_as_it_did(
         "137",
     )
     assert state.reason == "pod b-0 on node-bad: container workload ended with exit code 137 (OOMKilled)"
+    assert backend.times(JOB).ended is not None
 
 
 def test_what_a_job_did_not_say_before_it_was_deleted_at_its_end_is_lost(
