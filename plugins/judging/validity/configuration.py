@@ -86,8 +86,11 @@ def facts(run: TimedRun) -> Iterator[str]:
         "buffer_size": case.means.over,
         "size": case.model_name,
     }
+    routed = _is_routed(run)
     for fact in run.log.facts:
         if fact.name not in values or _agrees(fact, values[fact.name]):
+            continue
+        if fact.name == "top_k" and not routed:
             continue
         quote = quoted(fact)
         lines = [rival.lines for rival in run.log.facts if rival.name == fact.name]
@@ -101,6 +104,15 @@ def facts(run: TimedRun) -> Iterator[str]:
             yield f"{quote}, this case's {_WORDS.get(fact.name, fact.name)} is {values[fact.name]}"
 
 
+def _is_routed(run: TimedRun) -> bool:
+    """Whether the log leaves open that tokens go to experts.
+
+    Without experts the number of a token's experts means nothing. Megatron Core prints its default of 2 there
+    (megatron/core/transformer/transformer_config.py at core_v0.14.0: `moe_router_topk`, `num_moe_experts`).
+    """
+    return {fact.value for fact in run.log.facts if fact.name == "experts"} != {1}
+
+
 def _agrees(fact: Fact, value: int | str) -> bool:
     if fact.name == "vocab" and isinstance(fact.value, int) and isinstance(value, int):
         return abs(fact.value / value - 1) <= VOCABULARY_MARGIN
@@ -110,8 +122,8 @@ def _agrees(fact: Fact, value: int | str) -> bool:
 def fp8_recipe(run: TimedRun) -> Iterator[str]:
     """A run in FP8 that states no recipe has the default one, delayed scaling: the summary prints what is no default."""
     wanted = run.case.facts().get("fp8_recipe")
-    names = {fact.name for fact in run.log.facts}
-    if wanted and "fp8" in names and "fp8_recipe" not in names:
+    in_fp8 = any(fact.name == "fp8" and fact.value is True for fact in run.log.facts)
+    if wanted and in_fp8 and not any(fact.name == "fp8_recipe" for fact in run.log.facts):
         yield f"the log states FP8 and no recipe of it, which is delayed scaling; this case is {run.case.dtype}"
 
 

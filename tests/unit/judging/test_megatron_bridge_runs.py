@@ -51,6 +51,9 @@ CASES = [
 
 SHARDED = "use_megatron_fsdp"
 CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
+DENSE = [which for which in CASES if which[0].startswith("llama")]
+# As tests/unit/public_logs/megatron_bridge-configuration.txt has it.
+WITHOUT_EXPERTS = {"num_moe_experts": "null", "moe_router_topk": "2", CAPACITY: "null", BALANCED: "false"}
 MIXTURE = CASES[CASES.index(("qwen3-30b-a3b-fp8_cs-16gpus", "26.06", "h100"))]
 DROPPING = CASES[CASES.index(("qwen3-30b-a3b-tokendrop-fp8_cs-16gpus", "25.09", "h100"))]
 
@@ -148,6 +151,32 @@ def test_a_run_in_fp8_that_states_no_recipe_has_the_default_one() -> None:
         "states FP8 and no recipe of it, which is delayed scaling; this case is fp8_cs"
         in judgement.verdict.headline
     )
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [({"fp8": "null"}, "this case is fp8_cs"), ({"fp4": "'e2m1'"}, "this case is fp8_cs")],
+)
+def test_a_run_without_fp8_lacks_no_recipe_of_it(stated: Mapping[str, str], words: str) -> None:
+    verdict = judged(CASES[1], stated=stated, behind="").verdict
+    assert verdict.kind is Kind.INVALID
+    assert words in verdict.headline
+    assert "no recipe" not in verdict.headline
+
+
+@pytest.mark.parametrize("which", DENSE, ids=" ".join)
+def test_what_core_states_of_the_experts_of_a_dense_model_says_nothing(which: tuple[str, str, str]) -> None:
+    dtype = which[0].split("-")[-2]
+    verdict = judged(which, stated={**STATED[dtype], **WITHOUT_EXPERTS}, behind="").verdict
+    assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
+
+
+@pytest.mark.parametrize("experts", ["8", ""])
+def test_a_router_may_tell_another_model_where_there_may_be_experts(experts: str) -> None:
+    stated = {**STATED["fp8_cs"], **WITHOUT_EXPERTS, "num_moe_experts": experts}
+    verdict = judged(CASES[1], stated=stated, behind="").verdict
+    assert verdict.kind is Kind.INVALID
+    assert "moe_router_topk: 2\", this case's top_k is 1" in verdict.headline
 
 
 @pytest.mark.parametrize("which", CASES, ids=" ".join)
