@@ -60,7 +60,7 @@ _MARKS = (
         (
             b"Generating '", b"ed in the application", b".nsys-rep", b".qdrep", b"Nsys profiling setup with ", b"====== Start ", b"====== End ",
             b"emory profile snapshot", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
-            b"_profiler: true", b"record_memory_history: true", b"Saved memory snapshot to ", b"Memory history recording enabled",
+            b"_pytorch_profiler: true", b"record_memory_history: true", b"Saved memory snapshot to ", b"Memory history recording enabled",
             b"Profiler session ", b"completed profiler activation", b"ActivityProfilerController.cpp",
             b"Kineto trace saved: ", b"JOB_MODE=profile",
         ),
@@ -70,13 +70,14 @@ _MARKS = (
             r"|Nsys profiling setup with |={6} (?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"
             r"|Writing memory profile snapshot to |Torch memory profiles will be written to"
             r"|  profile \.{4,} True|(?:^| )record_memory_history \.{4,} True"
-            r"|\buse_(?:nsys|pytorch)_profiler: true|\brecord_memory_history: true"
+            r"|\buse_pytorch_profiler: true|\brecord_memory_history: true"
             r"|Saved memory snapshot to |Memory history recording enabled"
             r"|Profiler session (?:initializing|started)|completed profiler activation"
             r"|Kineto trace saved: |\bGSW: MODEL=.*\bJOB_MODE=profile\b"
             r"|ActivityProfilerController\.cpp:\d+\] Completed Stage"
         ),
     ),
+    Mark("profiler setting", "a profiler was on", (b"use_nsys_profiler: true",), r"\buse_nsys_profiler: true"),
     Mark(
         "diagnostics",
         "a diagnostic that slows the run was on",

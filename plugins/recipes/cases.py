@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from plugins.errors import ConfigError
 from plugins.isolation import PROOF
@@ -89,7 +90,7 @@ class Case:
     gpus_per_node: int | None = None
     one_node: bool = False
     node: str = ""
-    profiled: bool = False
+    profiled: bool | Literal["setting"] = False
     means: Means = SINGLE
     measure: Measure | None = None
     variant: str = ""

@@ -45,7 +45,8 @@ class Matrix(Strict):
     steps, with the mean over the last `over` of them.
 
     The runs: `gpus_per_node` is given if the recipe's own rules (global batch size, sharding) hold only on
-    such nodes. `profiled` is true if the published run profiles a few early steps. `measure` is for a recipe
+    such nodes. `profiled` is true if the published run profiles a few early steps, and `setting` if it
+    sets so and no profiler runs. `measure` is for a recipe
     without published numbers. `rules` names the rules that a configuration must keep before it is sent
     (`plugins.recipes.megatron`).
 
@@ -58,7 +59,7 @@ class Matrix(Strict):
     log: str
     steps: int = Field(gt=1)
     gpus_per_node: int | None = Field(default=None, gt=0)
-    profiled: bool = False
+    profiled: bool | Literal["setting"] = False
     means: MeansKeys = {}
     measure: Measure | None = None
     rules: Literal["megatron-lm"] | None = None

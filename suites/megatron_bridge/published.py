@@ -3,9 +3,9 @@
     python suites/megatron_bridge/published.py --clone FOLDER COMMIT
 
 It writes the end of recipe.yaml, the files of releases/, and baselines/megatron_bridge.yaml. A row that cannot be
-read is an error: none is skipped. Where a cell has a second figure in parentheses, it is that of a second
-precision, and its row makes two cases. The program prints which figures upstream changed within a release
-since the commit that the baselines were written from.
+read is an error: none is skipped, and no file is written. Where a cell has a second figure in parentheses, it
+is that of a second precision, and its row makes two cases. The program prints which releases are new or gone,
+and what upstream changed within a release since the commit that the baselines were written from.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -94,7 +95,19 @@ WITHOUT_A_COLUMN_ELSEWHERE = ("fp8_cs", "mxfp8")
 PRETRAINING = "Pre-Training"
 OTHER_SECTIONS = ("SFT", "LoRA")
 # scripts/performance/README.md, line 284 (v0.6.0): the first 70 % of a run's steps do not count.
-STATISTIC = "mean:35-49"
+UNCOUNTED = 0.7
+# Each release ran 50 steps, but for 25.09: v0.1.0rc4 has `train_iters: 100` in all six files of scripts/performance/configs. They
+# have `use_nsys_profiler: true` as well; nsys itself is started by setup_experiment.py --enable_nsys alone.
+STEPS, STEPS_OTHERWISE = 50, {"25.09": 100}
+PROFILED = ("25.09",)
+# Where a cell lacks the second figure that its row's second run had.
+CORRECTED: dict[tuple[str, str, str, str, int], dict[str, Any]] = {
+    ("25.09", "gb200", "llama3-70b", "mxfp8", 64): {
+        "mbs": 1,
+        "note": "MBS 2 is printed; GA 16 and upstream's own configuration say 1 "
+        "(v0.1.0rc4 scripts/performance/configs/llama3/llama3_70b_llm_pretrain.yaml)",
+    }
+}
 # How far the two figures of a row may be apart, as a share.
 TOLERANCE = 0.01
 # What upstream itself calls a regression is no pace to reach.
@@ -102,7 +115,7 @@ REGRESSION = "regression"
 FLOPS: FlopsName = "causal-attention"
 # What a release does not inherit from recipe.yaml.
 OF_A_RELEASE = """log: megatron_bridge
-steps: 50
+steps: <STEPS>
 replay: 'log-[^/]*_(?P<job>\\d+)_(?P<restart>\\d+)\\.out'
 """
 
@@ -228,6 +241,7 @@ class Page:
         name, suffix = _known(_NAME, printed.pop("Model")).groups()
         size = _named(NAMES, name, "model") + _named(SUFFIXES, suffix, "suffix of a model")
         dtypes = _dtypes(gpu, printed.pop("Precision", ""))
+        _check_peaks(gpu, dtypes)
         figures = {_named(COLUMNS, column, "column"): _figures(cell) for column, cell in printed.items()}
         notes = {self._notes[note] for _, _, note in figures.values() if note}
         whole = {name: first for name, (first, _, _) in figures.items() if first is not None}
@@ -273,6 +287,16 @@ def _dtypes(gpu: str, precision: str) -> tuple[str, ...]:
     return tuple(_named(DTYPES, name, "precision") for name in _known(_NAME, precision).groups() if name)
 
 
+def _check_peaks(gpu: str, dtypes: tuple[str, ...]) -> None:
+    """Raises ValueError if the data sheets lack this type of GPU or its peak."""
+    sheets = accelerators(BASELINES.parent)
+    if gpu not in sheets:
+        raise ValueError(f"the type of GPU {gpu!r} is unknown here; add it to baselines/accelerators.yaml")
+    for dtype in dtypes:
+        if dtype not in sheets[gpu].peak:
+            raise ValueError(f"baselines/accelerators.yaml has no {dtype} peak of {gpu}")
+
+
 def _figures(cell: str) -> tuple[int | None, int | None, str | None]:
     """The first and the second figure of a cell, and its footnote. None stands for `n/a` and what is missing."""
     first, second, note = _known(_CELL, cell).groups()
@@ -285,6 +309,7 @@ def read_pages(texts: Mapping[str, str]) -> list[Row]:
     keys: set[tuple[str, str, str, str, int]] = set()
     for name, text in texts.items():
         for row in Page(name, text).rows():
+            row = replace(row, **CORRECTED.get(row.key, {}))
             if row.key in keys:
                 row = replace(row, size=f"{row.size}-gbs{row.gbs}")
             if row.key in keys:
@@ -356,6 +381,22 @@ def release_text(rows: list[Row], commit: str) -> str:
     return f'release: "{first.release}"\nsource: {_source(first, commit)}\ncases:\n{cases}\n'
 
 
+def of_a_release(release: str) -> str:
+    """What the file of a release has behind its cases."""
+    profiled = "profiled: setting\n" if release in PROFILED else ""
+    return OF_A_RELEASE.replace("<STEPS>", str(_steps(release))) + profiled
+
+
+def _steps(release: str) -> int:
+    return STEPS_OTHERWISE.get(release, STEPS)
+
+
+def _statistic(release: str) -> str:
+    """The steps whose mean the printed figures are: those behind the first `UNCOUNTED` of all."""
+    steps = _steps(release)
+    return f"mean:{round(UNCOUNTED * steps)}-{steps - 1}"
+
+
 def _source(row: Row, commit: str) -> str:
     return f"{REPOSITORY}/blob/{commit}/{row.page}"
 
@@ -366,6 +407,11 @@ def baselines_text(rows: list[Row], models: Mapping[str, Model], commit: str) ->
     for (release, gpu), group in _grouped(rows).items():
         rounded = is_rounded_to_samples([row for row in rows if row.release == release])
         judging = [row for row in group if not row.objection]
+        for row in judging:
+            if row.model not in models:
+                raise ConfigError(
+                    f"{row.page}:{row.line}: recipe.yaml has no model {row.model}; add its shape there"
+                )
         if not judging:
             raise ConfigError(
                 f"{group[0].page}:{group[0].line}: no run can be judged by any row of {release} on {gpu}"
@@ -376,7 +422,7 @@ def baselines_text(rows: list[Row], models: Mapping[str, Model], commit: str) ->
             "gpu": gpu,
             "framework": f"Megatron-Bridge, NeMo container {release}",
             "source": _source(group[0], commit),
-            "statistic": STATISTIC,
+            "statistic": _statistic(release),
             "primary": "tflops_per_gpu" if rounded else "tokens_per_second_per_gpu",
             "notes": [
                 f"{row.size} {row.dtype} {row.gpus} GPUs (line {row.line}): no run is judged by the printed {row.tokens} "
@@ -413,27 +459,44 @@ def _indented(first: str, text: str) -> list[str]:
 
 
 def changes(old: BaselineFile, new: BaselineFile) -> list[str]:
-    """What differs within the releases that both files have, a line each."""
-    before, after = _figures_of(old), _figures_of(new)
-    both = {release for release, _ in before} & {release for release, _ in after}
-    return [
-        f"{release} {figure}: {before.get((release, figure), 'not printed')} -> {after.get((release, figure), 'not printed')}"
-        for release, figure in sorted({*before, *after})
-        if release in both and before.get((release, figure)) != after.get((release, figure))
+    """What differs between the files, a line each: releases, and within a release whatever is printed of a run."""
+    before, after = _printed(old), _printed(new)
+    earlier, later = ({release for release, _ in printed} for printed in (before, after))
+    lines = [f"{release}: a new release" for release in sorted(later - earlier)]
+    lines += [
+        f"{release}: no longer printed; releases/{release}.yaml still has its cases, which have no numbers now"
+        for release in sorted(earlier - later)
     ]
+    for place in sorted({*before, *after}):
+        if place[0] in earlier & later and before.get(place) != after.get(place):
+            lines.append(f"{' '.join(place)}: {_difference(before.get(place, {}), after.get(place, {}))}")
+    return lines
 
 
-def _figures_of(file: BaselineFile) -> dict[tuple[str, str], str]:
-    """The printed figures of each cell and note, by its release and what it is of."""
-    figures = {}
+def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    if not before:
+        return "newly printed"
+    if not after:
+        return "no longer printed"
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(
+        f"{name} {before.get(name, 'not printed')} -> {after.get(name, 'not printed')}" for name in changed
+    )
+
+
+def _printed(file: BaselineFile) -> dict[tuple[str, str], dict[str, Any]]:
+    """The figures and the configuration of each cell, and each note, by its release and what it is of."""
+    printed: dict[tuple[str, str], dict[str, Any]] = {}
     for table in file.tables:
         for cell in table.cells:
-            figures[table.release, f"{table.gpu} {cell.size} {cell.dtype} {cell.gpus} GPUs"] = (
-                f"{cell.tokens_per_second_per_gpu} tokens/s and {cell.tflops_per_gpu} TFLOP/s per GPU"
-            )
+            figures = {"tokens/s": cell.tokens_per_second_per_gpu, "TFLOP/s": cell.tflops_per_gpu}
+            place = f"{table.gpu} {cell.size} {cell.dtype} {cell.gpus} GPUs"
+            printed[table.release, place] = {**figures, **cell.configuration}
         for note in table.notes:
-            figures[table.release, f"{table.gpu} {note.partition(' (line')[0]}"] = note.partition(": ")[2]
-    return figures
+            printed[table.release, f"{table.gpu} {note.partition(' (line')[0]}"] = {
+                "note": note.partition(": ")[2]
+            }
+    return printed
 
 
 def _texts(clone: Path, commit: str) -> dict[str, str]:
@@ -451,25 +514,30 @@ def git(clone: Path, *arguments: str) -> bytes:
 
 
 def write(rows: list[Row], commit: str) -> list[str]:
-    """Write all files. Return which figures changed within a release, a line each. Raises ConfigError."""
+    """Write all files, or none. Return what differs from before, a line each. Raises ConfigError."""
     old = load(BASELINES, BaselineFile) if BASELINES.exists() else None
     releases: dict[str, list[Row]] = {}
     for row in rows:
         releases.setdefault(row.release, []).append(row)
     newest = max(releases)
     head = RECIPE.read_text(encoding="utf-8").split(MARK)[0]
-    RECIPE.write_text(head + MARK + release_text(releases.pop(newest), commit), encoding="utf-8")
-    (HERE / "releases").mkdir(exist_ok=True)
+    texts = {RECIPE: head + MARK + release_text(releases.pop(newest), commit)}
     for release, group in releases.items():
-        text = MARK.replace("here", "its first line") + release_text(group, commit) + OF_A_RELEASE
-        (HERE / "releases" / f"{release}.yaml").write_text(text, encoding="utf-8")
-    BASELINES.write_text(baselines_text(rows, read_recipe(HERE).models, commit), encoding="utf-8")
-    new = load(BASELINES, BaselineFile)
+        text = MARK.replace("here", "its first line") + release_text(group, commit) + of_a_release(release)
+        texts[HERE / "releases" / f"{release}.yaml"] = text
+    texts[BASELINES] = baselines_text(rows, read_recipe(HERE).models, commit)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / BASELINES.name
+        path.write_text(texts[BASELINES], encoding="utf-8")
+        new = load(path, BaselineFile)
+    (HERE / "releases").mkdir(exist_ok=True)
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
     return changes(old, new) if old else []
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, and print what upstream changed within a release. The exit status is 0, or 1 for an error."""
+    """Write the files, and print what upstream changed. The exit status is 0, or 1 for an error."""
     parser = argparse.ArgumentParser(
         description="Write what Megatron-Bridge publishes as cases and baselines."
     )
@@ -482,7 +550,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    print(*changed, f"{len(rows)} figures, {len(changed)} changed within a release", sep="\n")
+    print(*changed, f"{len(rows)} figures, {len(changed)} changes", sep="\n")
     return 0
 
 

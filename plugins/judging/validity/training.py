@@ -23,10 +23,14 @@ LOSS_LIMIT = 5
 MANY_LOSSES = 10
 """So many lines or more do not have the same loss by chance."""
 
+
+def _is_profile(run: TimedRun) -> bool:
+    return run.case.mode is not None and run.case.mode.profiles is not None
+
+
 EXPECTED: dict[str, Callable[[TimedRun], bool]] = {
-    "profiler": lambda run: (
-        run.case.profiled or (run.case.mode is not None and run.case.mode.profiles is not None)
-    ),
+    "profiler": lambda run: run.case.profiled is True or _is_profile(run),
+    "profiler setting": lambda run: bool(run.case.profiled) or _is_profile(run),
     "nccl trace": lambda run: run.case.mode is not None and run.case.mode.nccl_trace,
     "checkpoint": lambda run: run.case.checkpoint is not None or run.case.after is not None,
     "socket network": lambda run: run.within_nvlink,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -109,7 +110,8 @@ def test_a_second_reader_sees_the_same_rows_and_figures() -> None:
         read.setdefault((row.page, row.line), []).append(
             [None if value is None else str(value) for value in values]
         )
-    assert read == {place: printed_figures(*texts) for place, texts in lines.items()}
+    printed = {place: printed_figures(*texts) for place, texts in lines.items()}
+    assert {place for place in printed if read[place] != printed[place]} == {(published.PAGES[1], 608)}
 
 
 def test_the_precision_of_a_figure_is_the_one_printed_at_its_place() -> None:
@@ -214,8 +216,13 @@ def test_what_is_wrong_with_a_batch_stands_beside_it() -> None:
     assert set(notes) == {
         ("25.11", "gb300", "qwen3-235b-a22b", "GA 32 is printed; the batch takes 64"),
         ("25.11", "h100", "gpt-oss-120b", "GA 2 is printed; the batch takes 8"),
-        ("25.09", "gb200", "llama3-70b", "GA 16 is printed; the batch takes 8"),
     }
+
+
+def test_a_micro_batch_that_upstreams_own_files_and_the_accumulation_contradict_is_theirs() -> None:
+    [row] = [row for row in rows() if row.key == ("25.09", "gb200", "llama3-70b", "mxfp8", 64)]
+    assert (row.mbs, row.ga, row.gbs // (row.mbs * row.gpus // (row.tp * row.pp))) == (1, 16, 16)
+    assert row.note.startswith("MBS 2 is printed; GA 16 and upstream's own configuration say 1")
 
 
 def test_upstream_changed_35_figures_of_a_release_after_it(tmp_path: Path) -> None:
@@ -228,10 +235,71 @@ def test_upstream_changed_35_figures_of_a_release_after_it(tmp_path: Path) -> No
     assert len(changes) == 35
     assert all(change.startswith("26.04.01 ") for change in changes)
     assert (
-        "26.04.01 h100 llama3-70b fp8_cs 64 GPUs: 1664.0 tokens/s and 735.0 TFLOP/s per GPU -> "
-        "1664.0 tokens/s and 731.0 TFLOP/s per GPU" in changes
+        "26.04.01 gb300 llama3-70b mxfp8 64 GPUs: tokens/s 4736.0 -> 4864.0, TFLOP/s 2156.0 -> 2186.0"
+        in changes
     )
     assert published.changes(files[0], files[0]) == []
+
+
+def baselines_of(text: str, folder: Path) -> BaselineFile:
+    models = read_recipe(SUITE).models
+    path = folder / "baselines.yaml"
+    path.write_text(published.baselines_text(published.read_pages({"page.md": text}), models, COMMIT))
+    return load(path, BaselineFile)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        ("| 256 | 1 |", "| 128 | 1 |", "26.08 h100 llama3-70b fp8_cs 64 GPUs: gbs 256 -> 128"),
+        ("| 256 | 1 |", "| 256 | 2 |", "26.08 h100 llama3-70b fp8_cs 64 GPUs: mbs 1 -> 2"),
+        ("| n/a |", "| 8 |", "26.08 h100 llama3-70b fp8_cs 64 GPUs: ep not printed -> 8"),
+        ("| 731 |", "| 735 |", "26.08 h100 llama3-70b fp8_cs 64 GPUs: TFLOP/s 731.0 -> 735.0"),
+        ("FP8 |", "BF16 |", "26.08 h100 llama3-70b bf16 64 GPUs: newly printed"),
+        ("FP8 |", "BF16 |", "26.08 h100 llama3-70b fp8_cs 64 GPUs: no longer printed"),
+        ("26.08", "26.10", "26.10: a new release"),
+        (
+            "26.08",
+            "26.10",
+            "26.08: no longer printed; releases/26.08.yaml still has its cases, which have no numbers now",
+        ),
+    ],
+)
+def test_what_upstream_changed_is_told(old: str, new: str, change: str, tmp_path: Path) -> None:
+    files = [baselines_of(text, tmp_path) for text in (PAGE, PAGE.replace(old, new))]
+    changes = published.changes(*files)
+    assert change in changes
+    assert len(changes) == (2 if new in ("BF16 |", "26.10") else 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "DGX-H100",
+            "DGX-H900",
+            "page.md:9: this cannot be read: the type of GPU 'h900' is unknown here; add it to baselines/accelerators.yaml",
+        ),
+        (
+            "FP8 |",
+            "NVFP4 |",
+            "page.md:9: this cannot be read: baselines/accelerators.yaml has no nvfp4 peak of h100",
+        ),
+        ("LLAMA3_70B", "Secret", "page.md:9: recipe.yaml has no model secret; add its shape there"),
+    ],
+)
+def test_what_cannot_be_written_leaves_every_file_as_it_was(
+    old: str, new: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    suite = tmp_path / "megatron_bridge"
+    shutil.copytree(SUITE, suite)
+    monkeypatch.setattr(published, "NAMES", {**published.NAMES, "Secret": "secret"})
+    monkeypatch.setattr(published, "HERE", suite)
+    monkeypatch.setattr(published, "RECIPE", suite / "recipe.yaml")
+    before = {path: path.read_bytes() for path in sorted(suite.rglob("*.yaml"))}
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        published.write(published.read_pages({"page.md": PAGE.replace(old, new)}), COMMIT)
+    assert {path: path.read_bytes() for path in sorted(suite.rglob("*.yaml"))} == before
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ CASES = [
 ]
 
 
+OF_25_09 = [
+    (case.id, "25.09", gpu)
+    for gpu in ("gb200", "b200", "h100")
+    for case in examples.recipe_named(RECIPE, "25.09", gpu).cases
+]
 SHARDED = "use_megatron_fsdp"
 CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
 DENSE = [which for which in CASES if which[0].startswith("llama")]
@@ -95,10 +100,10 @@ def text_of(
     }
     lines = [f"  {name}: {value}{behind}" for name, value in sorted(facts.items()) if value]
     flops = flops_of(case.model, case.sequence_length, FlopsDefinition(definition="causal-attention"))
-    for iteration in range(1, 51):
+    for iteration in range(1, case.steps + 1):
         took = seconds * (1 + 0.002 * (iteration % 5 - 2))
         lines.append(rate(took, tflops_per_gpu(case, took, flops)))
-        lines.append(line(iteration, f"{1000 * took:.1f}", gbs=case.gbs))
+        lines.append(line(iteration, f"{1000 * took:.1f}", gbs=case.gbs, total=case.steps))
     return "\n".join([*lines, "[after training is done] datetime: 2026-03-27 23:13:36", ""])
 
 
@@ -169,6 +174,40 @@ def test_what_core_states_of_the_experts_of_a_dense_model_says_nothing(which: tu
     dtype = which[0].split("-")[-2]
     verdict = judged(which, stated={**STATED[dtype], **WITHOUT_EXPERTS}, behind="").verdict
     assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
+
+
+SET = "profiling:\n  use_nsys_profiler: true"
+
+
+@pytest.mark.parametrize("which", OF_25_09, ids=" ".join)
+def test_25_09_passes_as_upstream_ran_it(which: tuple[str, str, str]) -> None:
+    """100 steps and a profiler that is set and not started: v0.1.0rc4 scripts/performance/configs, all six files."""
+    case = examples.case(which[0], RECIPE, release=which[1], gpu=which[2])
+    routing = (
+        {CAPACITY: "1.0", BALANCED: "false"} if case.drops_tokens else {CAPACITY: "null", BALANCED: "true"}
+    )
+    stated = {
+        **STATED[case.dtype],
+        **routing,
+        "micro_batch_size": str(case.mbs),
+        "train_iters": f"100\n{SET}",
+    }
+    verdict = judged(which, stated=stated, behind="").verdict
+    assert (case.steps, verdict.kind, verdict.remarks) == (100, Kind.PASSED, ())
+
+
+@pytest.mark.parametrize(
+    ("which", "line"),
+    [
+        (CASES[1], "  use_nsys_profiler: true"),
+        (OF_25_09[0], "  use_pytorch_profiler: true"),
+        (OF_25_09[0], "Capture range started in the application."),
+    ],
+)
+def test_a_profiler_is_no_part_of_any_other_run(which: tuple[str, str, str], line: str) -> None:
+    verdict = judged(which, stated={**STATED["fp8_cs"], "train_iters": f"100\n{line}"}, behind="").verdict
+    assert verdict.kind is Kind.INVALID
+    assert verdict.reasons == (f"a profiler was on: {line.strip()}",)
 
 
 @pytest.mark.parametrize("experts", ["8", ""])

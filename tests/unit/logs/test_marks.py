@@ -119,7 +119,6 @@ SPOILT: dict[str, tuple[str, ...]] = {
         "  record_memory_history ........................... True",
         # Megatron-Bridge v0.3.0: scripts/performance/run_recipe.py 196, src/megatron/bridge/training/utils/train_utils.py 478;
         # v0.6.0: train_utils.py 234.
-        "  use_nsys_profiler: true",
         "  use_pytorch_profiler: true",
         "  record_memory_history: true",
         "Saved memory snapshot to snapshot_0.pickle",
@@ -139,6 +138,8 @@ SPOILT: dict[str, tuple[str, ...]] = {
         NCCL + "ReduceScatter: opCount a3 sendbuff 0x7f recvbuff 0x7f count 131072 datatype 9 op 0 root 0 comm 0x5555 [nranks=8] stream 0x5555",
         NCCL + "Send: opCount a3 sendbuff (nil) recvbuff 0x7f count 131072 datatype 9 op 0 root 0 comm 0x5555 [nranks=2] stream 0x5555",
     ),
+    # Megatron-Bridge v0.1.0rc4: scripts/performance/configs, all six files.
+    "profiler setting": ("  use_nsys_profiler: true",),
     "diagnostics": (
         # PyTorch 024bc9fa: torch/autograd/anomaly_mode.py; torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
         "/usr/lib/python3/dist-packages/torch/autograd/anomaly_mode.py:70: UserWarning: Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
