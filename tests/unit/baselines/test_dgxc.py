@@ -20,6 +20,7 @@ from fixtures.backends.replay import find_log
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.numbers import numbers as known
 from plugins.baselines.store import find, lacking
+from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from tests.system.support import pacemark
@@ -139,6 +140,22 @@ def test_the_join_is_exact(changed: dict[str, Any], reason: str) -> None:
     cell, why = dgxc.number(replace(run, **changed), tables, "26.04.01")
     assert why == reason
     assert (cell is None) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "file"),
+    [
+        ("GPU_TYPE", "h900", "baselines/accelerators.yaml"),
+        ("MODEL_SIZE", "9b", "dgxc-families.yaml"),
+        ("precision", "int8", "cells.py"),
+    ],
+)
+def test_what_upstream_added_is_named_with_the_file_that_lacks_it(what: str, name: str, file: str) -> None:
+    family = dgxc.FAMILIES[0]
+    names = {"GPU_TYPE": "h100", "MODEL_SIZE": "8b", "precision": "bf16", what: name}
+    reason = f"{family.path}: the {what} '{name}' is unknown here; add it to {file}"
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        cells._run(family, names, [], {"dtype": names["precision"], "hidden": None, "layers": None})
 
 
 def test_the_models_are_those_of_the_published_tables() -> None:
