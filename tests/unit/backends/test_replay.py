@@ -247,6 +247,28 @@ def test_a_log_of_another_release_belongs_to_one_case(
     assert taken == {case_id: "77"}
 
 
+def test_logs_of_several_recipes_in_one_tree_are_told_apart(tmp_path: Path) -> None:
+    """dgxc-benchmarking v24.11.1 llama3.1/launch.sh 56, maxtext/launch.sh 52; MaxText's 25.02 trained Llama 3."""
+    cases = []
+    for place, (name, release, called) in enumerate(
+        [
+            ("llama3", "24.11", "nemo_llama3.1"),
+            ("maxtext_llama2", "24.11", "maxtext_llama2"),
+            ("llama3", "25.02", "nemo_llama3.1"),
+            ("", "25.02", "maxtext_llama3"),
+        ]
+    ):
+        path = tmp_path / str(place) / f"results/{release}/bf16/70b/64/log-{called}_70b_64_{place}.out"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        if name:
+            cases.append((examples.recipe_named(name, release), str(place)))
+    for recipe, job in cases:
+        case = recipe.case("70b-bf16-64gpus")
+        assert case is not None
+        assert find_log(case, recipe, tmp_path).job == job
+
+
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "xz": lzma.compress,

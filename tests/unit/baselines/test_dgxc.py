@@ -218,6 +218,31 @@ def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_tha
     assert len(set(logs)) == len(launched)
 
 
+def test_no_log_is_found_by_the_name_of_another_case(tmp_path: Path) -> None:
+    """Each type of GPU has the logs of all recipes in one tree, as NeMo-Run's folder of experiments has them."""
+    names = {
+        "llama3": "llama{v}_{model}", "qwen3": "qwen3_{model}_a{active}b", "deepseek_v3": "deepseek_v3", "gpt_oss": "gpt_oss_{model}",
+        "kimi_k2": "kimi_k2", "nemotron3": "nemotron_3_{kind}", "nemotron_h": "nemotronh_{model}",
+    }  # fmt: skip
+    kinds = {"30b": "nano", "120b": "super"}
+    for job, (recipe, gpu, case) in enumerate(cases()):
+        words = {
+            "model": case.model_name,
+            "v": "31" if case.size == "405b" else "3",
+            "kind": kinds.get(case.model_name),
+        }
+        words["active"] = "3" if case.model_name == "30b" else "22"
+        dtype = recipe.file.dtype_in_paths(case.dtype)
+        name = (
+            f"pretrain_{names[recipe.name].format(**words)}_{dtype}_gpus{case.gpus}_tp{case.tp}_gbs{case.gbs}"
+        )
+        path = tmp_path / gpu / f"{job}" / f"log-acct-x.{name}_{job}_0.out"
+        path.parent.mkdir(parents=True)
+        path.touch()
+    for job, (recipe, gpu, case) in enumerate(cases()):
+        assert find_log(case, recipe, tmp_path / gpu).job == str(job), (gpu, case.key)
+
+
 def test_the_plan_has_the_price_of_a_published_pace_and_says_why_other_cases_have_no_number(
     tmp_path: Path,
 ) -> None:
