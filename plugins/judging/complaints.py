@@ -15,6 +15,20 @@ _ENDED = re.compile(
     rb"srun: error: [^:]+: tasks? [^:]+: "
     rb"|slurmstepd(?:-\S+)?: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ \*\*\*"
 )
+BAR = re.compile(rb"\d/\d+ \[[\d:]+<[\d:?]+, ")
+"""tqdm's progress bar (tqdm/std.py, `format_meter`)."""
+
+BROKEN_OFF = re.compile(
+    rb"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT |Traceback \(most recent call last\)"
+    rb"|srun: error: [^:]+: tasks? [^:]+: (?:Exited with exit code [1-9]|Aborted|Killed|Terminated|Segmentation fault)"
+    rb"|Watchdog caught collective operation timeout|terminate called (?:after|without)|Fatal Python error"
+    rb"|Segmentation fault|core dumped|ChildFailedError|death signal"
+)
+"""A line by which a job did not end well: slurmstepd, srun, Python, ProcessGroupNCCL.cpp, torchrun, the C library."""
+
+NODES = 3
+"""So many lines of srun are shown of each kind: more of them would hide the cause."""
+
 _COUNTED = re.compile(rb"0x[0-9a-f]+|\d+")
 
 
@@ -35,11 +49,18 @@ def complaints(said: bytes) -> list[bytes]:
 
 
 def of_each_kind(lines: Sequence[bytes]) -> list[bytes]:
-    """The first of all lines that differ in numbers alone, as many ranks print them. All of srun's are kept.
+    """The first of all lines that differ in numbers alone, as many ranks print them.
 
-    srun's lines name the nodes.
+    Of srun's, which name the nodes, the first `NODES` are kept, and how many follow is said.
     """
-    kinds: dict[bytes, bytes] = {}
-    for line in lines:
-        kinds.setdefault(line if b"srun: " in line else _COUNTED.sub(b"#", line), line)
-    return list(kinds.values())
+    kinds: dict[bytes, list[bytes]] = {}
+    for line in dict.fromkeys(lines):
+        kinds.setdefault(_COUNTED.sub(b"#", line), []).append(line)
+    kept = []
+    for alike in kinds.values():
+        shown = alike[: NODES if b"srun: " in alike[0] else 1]
+        more = len(alike) - len(shown)
+        if more and len(shown) == NODES:
+            shown[-1] += b" (and %d more such lines)" % more
+        kept += shown
+    return kept

@@ -54,3 +54,11 @@ def test_of_what_many_ranks_say_the_first_is_shown_but_each_node_that_srun_names
     ranks = [f"[rank{rank}]: RuntimeError: NCCL error at 0x7f3c{rank:04x}" for rank in range(512)]
     other = CRASH.replace("gpu002", "gpu003")
     assert found(*ranks, CRASH, other) == [ranks[0], CRASH, other]
+
+
+def test_the_lines_of_srun_on_many_nodes_leave_room_for_the_cause() -> None:
+    """One for each of 64 nodes; eight lines are shown."""
+    cause = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    ends = [f"srun: error: gpu{node:03d}: task {node}: Exited with exit code 1" for node in range(64)]
+    assert found(cause, *ends) == [cause, *ends[:2], f"{ends[2]} (and 61 more such lines)"]
+    assert found(cause, *ends[:3]) == [cause, *ends[:3]]
