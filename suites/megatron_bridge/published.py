@@ -437,7 +437,18 @@ def baselines_text(rows: list[Row], models: Mapping[str, Model], commit: str) ->
         lines += [f"      {size}: {{definition: {FLOPS}}}" for size in {row.size: None for row in judging}]
         lines.append("    cells:")
         lines += [f"      - {in_a_line(_cell(row, models[row.model]))}" for row in judging]
+    lacking = [f"  - {in_a_line(_lack(row))}" for row in rows if row.objection and row.has_shape]
+    if lacking:
+        lines += ["lacking:", *lacking]
     return "\n".join(lines) + "\n"
+
+
+def _lack(row: Row) -> dict[str, Any]:
+    """Why the case of a row has no number, as its verdict says it."""
+    case = {"release": row.release, "gpu": row.gpu, "size": row.size, "dtype": row.dtype, "gpus": [row.gpus]}
+    figures = f"{row.tokens} tokens/s and {row.tflops} TFLOP/s per GPU"
+    reason = f"no run is judged by the printed {figures}: {row.objection.rstrip('.')}"
+    return {**case, "reason": reason}
 
 
 def _cell(row: Row, model: Model) -> dict[str, Any]:

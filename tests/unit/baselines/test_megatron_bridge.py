@@ -19,7 +19,7 @@ import pytest
 
 from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.expected import counting, expected
-from plugins.baselines.store import find
+from plugins.baselines.store import find, lacking
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import load_recipe
@@ -331,6 +331,10 @@ def test_a_regression_of_upstream_judges_no_run() -> None:
     case = recipe.case("gpt-oss-120b-mxfp8-64gpus")
     assert case is not None
     assert find(examples.BASELINES, recipe, case, "gb300") is None
+    reason = lacking(examples.BASELINES, case, "gb300")
+    assert reason.startswith(
+        "no run is judged by the printed 20288 tokens/s and 661 TFLOP/s per GPU: Performance regression in"
+    )
 
 
 HEADER = "| System | #-GPUs | Precision | GBS | MBS | Sequence Length | TP | PP | CP | VP | EP | Tokens / sec / GPU | Model TFLOP / sec / GPU |"

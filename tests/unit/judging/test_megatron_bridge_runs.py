@@ -313,3 +313,13 @@ def test_the_flops_of_another_model_of_the_same_stated_shape_are_noticed() -> No
     outcome = replace(examples.outcome(), gpu="gb300")
     judgement = examples.judged(case, outcome, parse(text, RECIPE), baseline)
     assert judgement.verdict.kind is Kind.INVALID
+
+
+def test_a_known_regression_is_told_in_the_verdict_on_a_run_of_it() -> None:
+    case = examples.case("gpt-oss-120b-mxfp8-64gpus", RECIPE, release="26.06.01", gpu="gb300")
+    outcome = replace(examples.outcome(), gpu="gb300")
+    verdict = examples.judged(
+        case, outcome, parse(text_of(case, 10.0, STATED["mxfp8"]), RECIPE), None
+    ).verdict
+    assert verdict.kind is Kind.NO_BASELINE
+    assert "Performance regression in GPT-OSS 120B pre-training is a [known issue]" in verdict.headline
