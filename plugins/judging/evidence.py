@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.numbers import Numbers, numbers
@@ -15,7 +16,7 @@ from plugins.gpu.samples import Gpus
 from plugins.job_files import ParsedLogs, read_artefacts
 from plugins.judging import cpus
 from plugins.judging.choice import Choice, Setting
-from plugins.judging.complaints import complaints, of_each_kind
+from plugins.judging.complaints import BAR, BROKEN_OFF, complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
 from plugins.judging.validity import UNKNOWN, Started, TimedRun
 from plugins.logs import Log
@@ -74,7 +75,8 @@ class Evidence:
     `runs` are the earlier runs of the case that ended well without a clear verdict, oldest first, then its own: all
     are judged together. `artefacts` is what a run in another mode left on the cluster, `saved` what the job left whose
     checkpoint this one loads. If the job died or hung, the verdict quotes `last_lines`, the end of its log, and
-    `errors`, the error messages outside the log. With `strict_last` the published statistic alone decides.
+    `errors`, the error messages outside the log. `like_a_step` is the last line of the log that begins as a step does or
+    draws a bar, `broken_off` the first behind it by which the job did not end well; "" if there is none. With `strict_last` the published statistic alone decides.
     """
 
     case: Case
@@ -85,6 +87,8 @@ class Evidence:
     artefacts: Artefacts | None = None
     saved: Saved | None = None
     last_lines: tuple[str, ...] = ()
+    like_a_step: str = ""
+    broken_off: str = ""
     errors: tuple[str, ...] = ()
     strict_last: bool = False
 
@@ -148,7 +152,7 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: Parsed
         site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
         artefacts=read_artefacts(folder) if case.mode else None,
         saved=_read_saved(recipe, case, outcome, parsed),
-        last_lines=_read_last_lines(file.log, outcome),
+        **_read_end(file.log, outcome),
         errors=_read_errors(folder / ERRORS),
         strict_last=choice.strict_last,
     )
@@ -178,19 +182,24 @@ def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: ParsedLogs
     return Saved(parsed.read_log(recipe.file.log, folder), read_artefacts(folder))
 
 
-def _read_last_lines(log_format: str, outcome: Outcome) -> tuple[str, ...]:
-    """The last lines of the job's log that are not steps. If a job died, they usually say why."""
+def _read_end(log_format: str, outcome: Outcome) -> dict[str, Any]:
+    """What the end of the job's log tells besides its steps: three fields of `Evidence`."""
     own_log = outcome.folder / OWN_LOG
     path = own_log if own_log.exists() else outcome.log
     if path is None:
-        return ()
+        return {}
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL))
-        lines = file.read().splitlines()
+        lines = [line for line in file.read().splitlines() if line.strip()]
     hints = parser(log_format).hints
-    return _quotable(
-        of_each_kind([line for line in lines if line.strip() and not any(hint in line for hint in hints)])
-    )
+    steps = [n for n, line in enumerate(lines) if any(hint in line for hint in hints) or BAR.search(line)]
+    others = [line for line in lines if not any(hint in line for hint in hints)]
+    behind = lines[steps[-1] + 1 if steps else 0 :]
+    return {
+        "last_lines": _quotable(of_each_kind(others)),
+        "like_a_step": "".join(_quotable([lines[n] for n in steps[-1:]])),
+        "broken_off": "".join(_quotable(list(filter(BROKEN_OFF.search, behind))[:1])),
+    }
 
 
 def _read_errors(path: Path) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
+from plugins.judging.validity.run import listed, without_time
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
@@ -96,6 +97,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         outcome.job.log_note,
         *_of_attempts(outcome.job, log),
         *mixed(outcome, log),
+        _broken_off(evidence),
         _idle(case, outcome, log),
         identity.untold(case, log) or identity.anonymous(case, log),
         clock_remark(case, log),
@@ -158,6 +160,16 @@ def _of_end(case: Case, outcome: Outcome) -> list[str]:
             f"step: {done}, but look at its clean-up"
         ]
     return list(filter(None, [job.state.reason]))
+
+
+def _broken_off(evidence: Evidence) -> str:
+    """The remark on a job that did not end well by its log alone, as that of a replay; "" if it did."""
+    if not evidence.broken_off or not evidence.outcome.succeeded:
+        return ""
+    return (
+        f'behind its last step the log says "{evidence.broken_off}": every step is there, so the pace stands, but look at how the '
+        f"job ended"
+    )
 
 
 def _of_attempts(job: Job, log: Log) -> list[str]:
@@ -244,7 +256,7 @@ def _garbled_steps(case: Case, log: Log) -> str:
     garbled = [step.index for step in log.steps if step.seconds is None]
     if not garbled:
         return ""
-    remark = f"the log lines of steps {garbled} are garbled by other output; judged without them"
+    remark = f"{listed(garbled)}: {without_time(log, garbled)}; judged without"
     if case.means.computed:
         remark += (
             f", and where the printed means over {case.means.over} steps do not tell a single step, by what they do tell: "

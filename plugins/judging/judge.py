@@ -113,4 +113,7 @@ def _problems(evidence: Evidence) -> list[str]:
 
 
 def _of_log(evidence: Evidence, run: Run) -> list[str]:
-    return validity.problems(evidence.timed(run, evidence.numbers.statistic))
+    reasons = validity.problems(evidence.timed(run, evidence.numbers.statistic))
+    if not run.log.steps and run is evidence.own and evidence.like_a_step:
+        reasons[-1] += f'; none can be read from lines such as "{evidence.like_a_step}"'
+    return reasons

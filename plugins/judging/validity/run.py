@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,6 +74,14 @@ def quoted(fact: Fact) -> str:
 def listed(indices: Iterable[int]) -> str:
     """`step 7`, `steps 7 and 8`, or `steps 7, 8, 11 to 15 and 12 more`."""
     return words.listed("step", indices)
+
+
+def without_time(log: Log, indices: Sequence[int]) -> str:
+    """Why these steps have no time: `the log line is garbled by other output`."""
+    few = any(2 * step.ranks < (log.ranks or 0) for step in log.steps if step.index in indices)
+    if few:
+        return f"fewer than half of the {log.ranks} processes have a whole line of it"
+    return "the log line is garbled by other output"
 
 
 def absent(case: Case, log: Log, end: int) -> list[int]:

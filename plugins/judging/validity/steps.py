@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
-from plugins.judging.validity.run import Check, TimedRun, absent, are_missing, listed
+from plugins.judging.validity.run import Check, TimedRun, absent, are_missing, listed, without_time
 
 MAX_GARBLED = 2
 """A run with this many garbled step lines is valid, unless the statistic needs one of them."""
@@ -120,10 +120,10 @@ def garbled(run: TimedRun) -> Iterator[str]:
     needed = [index for index in indices if index in lines]
     if needed:
         yield (
-            f"{listed(needed)}: the log line is garbled by other output, and the statistic {run.statistic} needs it"
+            f"{listed(needed)}: {without_time(run.log, needed)}, and the statistic {run.statistic} needs it"
         )
     elif len(indices) > MAX_GARBLED:
-        yield f"{len(indices)} step lines are garbled by other output: {listed(indices)}"
+        yield f"{listed(indices)}: {without_time(run.log, indices)}; only {MAX_GARBLED} such steps are allowed"
 
 
 def processes_of_a_step(run: TimedRun) -> Iterator[str]:

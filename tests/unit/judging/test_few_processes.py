@@ -10,7 +10,7 @@ from plugins.judging.identity import garbled
 from plugins.logs.statements import MAX_VALUES, SHARE
 from tests.unit.examples import parse
 from tests.unit.logs import test_maxtext
-from tests.unit.stated import ABSL, CASES, COMMUNICATORS, GPU_LINES, facts_of, judged, text_of
+from tests.unit.stated import ABSL, CASES, COMMUNICATORS, GPU_LINES, facts_of, judged, steps_of, text_of
 
 PRINTED_BY_ALL = ("nemo1", "maxtext")
 OF_A_PROCESS = GPU_LINES[:5]
@@ -154,3 +154,14 @@ def test_values_of_one_fact_leave_room_for_the_others() -> None:
     log = parse(text_of("maxtext", *names, "Config param num_decoder_layers: 40"), "maxtext")
     assert sum(fact.name == "gpu" for fact in log.facts) == MAX_VALUES
     assert ("layers", 40) in [(fact.name, fact.value) for fact in log.facts]
+
+
+def test_a_step_that_few_processes_print_is_not_said_to_be_garbled() -> None:
+    case = CASES["maxtext"]
+    lines = [[line] * 8 for line in steps_of("maxtext", case.steps)]
+    for step in (20, 21, 22):
+        lines[step] = lines[step][:3]
+    reasons = judged("maxtext", "\n".join(line for step in lines for line in step) + "\n")
+    assert reasons == [
+        "steps 20 to 22: fewer than half of the 8 processes have a whole line of it; only 2 such steps are allowed"
+    ]

@@ -241,9 +241,7 @@ def test_garbled_lines_are_remarked() -> None:
     text = nemo2_text().replace(nemo2_line(20, times()[20]), nemo2_line(20, "10[rank3] oh"))
     found = judged(outcome(), text)
     assert found.verdict.kind is Kind.PASSED
-    assert found.verdict.remarks == (
-        "the log lines of steps [20] are garbled by other output; judged without them",
-    )
+    assert found.verdict.remarks == ("step 20: the log line is garbled by other output; judged without",)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,9 @@ def test_few_garbled_lines_are_forgiven() -> None:
 
 
 def test_many_garbled_lines_are_not() -> None:
-    assert found(garbled(20, 21, 41)) == ["3 step lines are garbled by other output: steps 20, 21 and 41"]
+    assert found(garbled(20, 21, 41)) == [
+        "steps 20, 21 and 41: the log line is garbled by other output; only 2 such steps are allowed"
+    ]
 
 
 def test_a_garbled_line_that_the_statistic_needs() -> None:
