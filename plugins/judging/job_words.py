@@ -166,10 +166,7 @@ def _broken_off(evidence: Evidence) -> str:
     """The remark on a job that did not end well by its log alone, as that of a replay; "" if it did."""
     if not evidence.broken_off or not evidence.outcome.succeeded:
         return ""
-    return (
-        f'behind its last step the log says "{evidence.broken_off}": every step is there, so the pace stands, but look at how the '
-        f"job ended"
-    )
+    return f'behind its last step the log says "{evidence.broken_off}": the pace stands, but look at how the job ended'
 
 
 def _of_attempts(job: Job, log: Log) -> list[str]:
