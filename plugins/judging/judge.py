@@ -114,6 +114,7 @@ def _problems(evidence: Evidence) -> list[str]:
 
 def _of_log(evidence: Evidence, run: Run) -> list[str]:
     reasons = validity.problems(evidence.timed(run, evidence.numbers.statistic))
-    if not run.log.steps and run is evidence.own and evidence.like_a_step:
+    none_read = not run.log.steps and not run.log.restarted_after
+    if none_read and run is evidence.own and evidence.like_a_step:
         reasons[-1] += f'; none can be read from lines such as "{evidence.like_a_step}"'
     return reasons
