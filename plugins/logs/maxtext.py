@@ -38,6 +38,11 @@ _STEP = re.compile(
 _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 _VERSION = re.compile(r"proxy (jax|driver): ([\w.+-]{1,60})$")
 _BEGINS = re.compile(r"proxy begins: (.{1,200})$")
+# nsys with a capture range, ncu, and XLA's profiler (tsl/profiler/lib/profiler_session.cc 82, 112, 131).
+_CAPTURE = re.compile(
+    r"(?P<begins>Capture range started in the application|Profiler session (?:initializing|started)|==PROF== Profiling )"
+    r"|Capture range ended in the application|Generating '.*\.(?:qdstrm|nsys-rep)'|Profiler session (?:collecting data|tear down)"
+)
 _LABEL = re.compile(r" *(\d{1,5}): ")
 
 
@@ -116,7 +121,10 @@ class MaxText(LineParser):
     hints = (b"completed step: ", b"proxy machine peak: ")
     # What `plugins.gpu.samples` reads must be fetched of a long log, too.
     asides = (
-        b"Capture range started ",
+        b"Capture range ",
+        b"Generating '",
+        b"Profiler session ",
+        b"==PROF== Profiling ",
         b"proxy ",
         b"proxy: ",
         b"gpu sample: ",
@@ -129,6 +137,7 @@ class MaxText(LineParser):
     def __init__(self) -> None:
         super().__init__()
         self._captured: int | None = None
+        self._capture_ended: int | None = None
         self._run = RunLines()
         # The earlier runs that have the shape of the profiling run, by their places among all earlier runs.
         self._profiles: set[int] = set()
@@ -156,8 +165,11 @@ class MaxText(LineParser):
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:], self.stamp))
 
     def read_aside(self, line: str) -> None:
-        if "Capture range started in the application" in line:
-            self._captured = max(self._run.newest, 0)
+        capture = _CAPTURE.search(line)
+        if capture and capture["begins"]:
+            self._captured, self._capture_ended = max(self._run.newest, 0), None
+        elif capture:
+            self._capture_ended = max(self._run.newest, 0)
         version = _VERSION.search(line)
         if version:
             self._versions.keep(version[1], version[2])
@@ -171,6 +183,9 @@ class MaxText(LineParser):
         run = self._run.summary()
         following = [*(earlier.last for earlier in self._earlier), run.last][1:]
         profiles = {place for place in self._profiles if following[place] >= PROFILING_STEPS}
+        until = self._capture_ended
+        if self._captured is not None and until is None:
+            until = run.last
         restarts = [earlier for place, earlier in enumerate(self._earlier) if place not in profiles]
         return replace(
             super().log(),
@@ -180,6 +195,7 @@ class MaxText(LineParser):
             ranks=run.ranks,
             queued=True,
             captured_after=self._captured,
+            captured_until=until,
             processors=tuple(self._processors),
             activity=self._activity,
         )
@@ -204,5 +220,5 @@ class MaxText(LineParser):
             self._profiles.add(len(self._earlier))
         self.ended(attempt(run.steps, self._restarter))
         self._run = RunLines()
-        self._captured = None
+        self._captured = self._capture_ended = None
         return profile

@@ -185,8 +185,14 @@ def elsewhere(cell: Cell, rng: random.Random) -> Made | None:
     if cell.dialect != "maxtext":
         return None
     page, place = _page(cell, rng), rng.randrange(20, 46)
-    page.before(place, "Capture range started in the application.")
-    page.before(place + 3, "Capture range ended in the application.")
+    begins, ends = rng.choice(
+        [
+            ("Capture range started in the application.", "Capture range ended in the application."),
+            ("profiler_session.cc:186] Profiler session started.", "profiler_session.cc:134] Profiler session collecting data."),
+        ]
+    )  # fmt: skip
+    page.before(place, begins)
+    page.before(place + 3, ends)
     return Made(page.text(), Truth.NOT_PASS, f"steps {place} to {place + 2}")
 
 

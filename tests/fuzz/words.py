@@ -3,7 +3,7 @@
 `MARKS` are those that spoil a timed run, `INNOCENT` those that look like them and do not. Lightning: 2.4.0
 (src/lightning/fabric/utilities/distributed.py, src/lightning/pytorch/trainer/setup.py). NCCL: v2.21.5-1 (src/init.cc L322, L1541,
 src/transport/net.cc L195, src/transport/net_socket.cc L62, src/enqueue.cc L2022) and v2.28.9-1 (src/plugin/net.cc L225).
-nsys prints what public logs show (harrism/nsys_easy#1, NVIDIA-NeMo/Megatron-Bridge#841).
+nsys prints what public logs show (harrism/nsys_easy#1, NVIDIA-NeMo/Megatron-Bridge#841 and #1656).
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ _NSYS = [
     "Capture range started in the application.",
     "Generating '/tmp/nsys-report-3660.qdstrm'",
     "[1/1] [========================100%] profile_0.nsys-rep",
+    "Generated:\n\t/nemo_run/nsys_profile/profile_node0_rank6.nsys-rep",
+    "Collecting data...",
+    "The target application terminated. One or more process it created re-parented.",
+    'Report file moved to "/data/./nsys_profile.qdrep"',
 ]
 PROFILERS: dict[str, list[str]] = {
     # NVIDIA/NeMo d2b21556: callbacks/nsys.py L83; v2.0.0 nsys.py L80; memory_profiler.py L49, L89; v2.4.0 pytorch_profiler.py L38, L129.

@@ -130,7 +130,28 @@ SPOILT: dict[str, tuple[str, ...]] = {
         # PyTorch before 2.5: third_party/kineto, libkineto/src/ActivityProfilerController.cpp.
         "STAGE:2024-06-02 03:57:04 6093:6093 ActivityProfilerController.cpp:314] Completed Stage: Warm Up",
         "STAGE:2024-06-02 03:57:05 6093:6093 ActivityProfilerController.cpp:320] Completed Stage: Collection",
+        # nsys where its job hung and was killed, or the terminal had no progress bar: NVIDIA-NeMo/Megatron-Bridge#1656, MaxText's
+        # own gpu/llama2_7b.sh; nsys of 2020 and 2021; `nsys nvprof`, nvprof and ncu (pytorch/pytorch#142259).
+        "\t/nemo_run/nsys_profile/profile_1658148_4226796_node0_rank6.nsys-rep",
+        "    /app/nsys_profile.out.nsys-rep",
+        "Generated: /home/user/eager.nsys-rep",
+        "The target application terminated. One or more process it created re-parented.",
+        "No transition in N5Agent6Client3FSM8Profiler8ShutdownE (1) for N5Agent6Client3FSM9InterruptE.",
+        'Report file moved to "/data/./nsys_profile.qdrep"',
+        "WARNING: python and any of its children processes will be profiled.",
+        "==4711== NVPROF is profiling process 4711, command: python train.py",
+        "==PROF== Connected to process 502514 (/usr/bin/python3.10)",
+        '==PROF== Profiling "vectorized_elementwise_kernel" - 1: 0%....50%....100% - 38 passes',
+        "==PROF== Report: /tmp/x.ncu-rep",
+        # Lightning 2.4.0: src/lightning/pytorch/profilers/simple.py, `summary`; its stage is in capitals.
+        "FIT Profiler Report",
+        # Megatron-Bridge v0.3.1: the summary of src/megatron/bridge/training/config.py 1742 prints Python's values.
+        "  use_nsys_profiler: True",
+        "  use_pytorch_profiler: True",
+        "  record_memory_history: True",
     ),
+    # nsys without a capture range.
+    "profiler throughout": ("Collecting data...",),
     "nccl trace": (
         # NCCL 2.18.5 src/enqueue.cc 1584, 2.21.5 2022, 2.28.9 2645, 2.30.7 3152.
         NCCL + "AllReduce: opCount 2 sendbuff 0x7ffb4713c200 recvbuff 0x7ffb4713c200 count 1 datatype 1 op 0 root 0 comm 0x55556b100660 [nranks=128] stream 0x5555630c58b0",
@@ -236,6 +257,12 @@ INNOCENT = (
     "x_profiling: null",
     "Loading checkpoint shards: 100%",
     "Generating 'train' split: 100 examples",
+    "Collecting data... done",
+    "Collecting data from 8 GPUs",
+    "  use_nsys_profiler: False",
+    "Generated:",
+    "\tNo reports were generated",
+    "+ nsys stats x.nsys-rep",
 )  # fmt: skip
 
 # NCCL_DEBUG=INFO of runs that are well: of one node without InfiniBand, of several with it, and with the plugins of two clouds.
@@ -393,6 +420,7 @@ def test_what_goes_over_a_socket_is_never_innocent(line: str, gpu: str | None, g
         ("checkpoint", "a checkpoint was saved or loaded during the run: "),
         ("nccl trace", "NCCL tracing was on: "),
         ("profiler", "a profiler was on: "),
+        ("profiler throughout", "a profiler was on from the start: "),
         ("diagnostics", "a diagnostic that slows the run was on: "),
     ],
 )

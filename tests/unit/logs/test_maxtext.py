@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from plugins.judging.validity.run import TimedRun
+from plugins.judging.validity.training import profiled_as_published
 from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition, flops_per_sequence
@@ -211,6 +213,44 @@ def test_what_a_profiler_recorded_before_a_restart_is_not_of_the_last_attempt() 
     first, capture = ticks(1, range(30)), ["Capture range started in the application."]
     assert parse(joined(first, capture), "maxtext").captured_after == 29
     assert parse(joined(first, capture, ticks(1, range(50))), "maxtext").captured_after is None
+
+
+NSYS = "Capture range started in the application.", "Capture range ended in the application."
+# tsl/profiler/lib/profiler_session.cc: XLA's own profiler.
+XLA = (
+    "I0000 00:00:1788059620.600370    8310 profiler_session.cc:186] Profiler session started.",
+    "I0000 00:00:1788059655.869582    8310 profiler_session.cc:134] Profiler session collecting data.",
+)
+NCU = (
+    '==PROF== Profiling "gemm" - 1: 0%....50%....100% - 38 passes',
+    "==PROF== Disconnected from process 8310",
+)
+
+
+# The published run is profiled on steps 9 to 11 by nsys. `until` None: the profiler's last word never came.
+@pytest.mark.parametrize(("begins", "ends"), [NSYS, XLA])
+@pytest.mark.parametrize(
+    ("first", "until", "said"),
+    [(8, 11, ""), (8, 14, ""), (12, 14, "behind step 12"), (29, 32, "behind step 29"), (8, 30, "until step 30"), (8, None, "until step 49")],
+)  # fmt: skip
+def test_a_profiler_on_other_steps_than_in_the_published_run(
+    begins: str, ends: str, first: int, until: int | None, said: str
+) -> None:
+    lines = list(ticks(1, range(50)))
+    if until is not None:
+        lines.insert(until + 1, ends)
+    lines.insert(first + 1, begins)
+    log = parse(joined(ticks(1, range(15)), [*NSYS], lines), "maxtext")
+    case = examples.case("70b-bf16-64gpus", "maxtext_llama2")
+    (*reasons,) = profiled_as_published(TimedRun(case, log, Statistic()))
+    assert said in "".join(reasons)
+    assert bool(reasons) is bool(said)
+    assert all("not on steps 9 to 11 as in the published run" in reason for reason in reasons)
+
+
+def test_ncu_on_a_late_step_is_no_profiler_of_the_published_run() -> None:
+    lines = [*ticks(1, range(30)), *NCU, *ticks(1, range(30, 50))]
+    assert parse(joined(lines), "maxtext").captured_after == 29
 
 
 def test_the_slowest_process_is_named_by_its_label() -> None:
