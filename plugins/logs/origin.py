@@ -17,8 +17,14 @@ Sources: Slurm 23.11 src/slurmd/slurmstepd/req.c, `_handle_signal_container`; Py
 torch/distributed/elastic/agent/server/api.py 945.
 """
 
-HEADER = re.compile(r"^==> (?P<file>.{1,300}) <==\s*$")
-"""The line by which `head` and `tail` begin each of several files (coreutils src/head.c and tail.c, `write_header`)."""
+HEADER = re.compile(
+    r"^==> (?P<file>standard input|std(?:out|err)|.{1,300}\.(?:log|out|err|txt|jsonl?)(?:\.\w{1,4})?"
+    r"|(?=\S{0,200}(?:[/.]\w|\d))(?!v?\d+[./][\d./]* )\S{1,300}) <==\s*$"
+)
+"""The line by which `head` and `tail` begin each of several files (coreutils src/head.c and tail.c, `write_header`).
+
+`==> Launching <==` is a banner: the name of a file has a folder, an ending or a digit, and no blank, unless it ends as a log's.
+"""
 
 # What `grep -H` and `grep -Hn` print before a line, and how mail and `diff` quote one.
 _LABEL = re.compile(

@@ -96,10 +96,25 @@ def test_steps_behind_a_label_are_another_files(dialect: str, label: str) -> Non
         )
 
 
+FILES = (
+    "results/old/log.out", "slurm-4711", "/lustre/a run/log-4711.out", "../a/b", "stdout", "standard input", "rank0", "train.log.1", "0", "a-b.json",
+)  # fmt: skip
+
+
 @DIALECTS
-def test_steps_behind_the_header_of_tail_are_another_files(dialect: str) -> None:
-    text = text_of(dialect, count=20) + "==> results/old/log.out <==\n" + text_of(dialect)
-    assert any('behind "results/old/log.out"' in reason for reason in judged(dialect, text))
+@pytest.mark.parametrize("name", FILES)
+def test_steps_behind_the_header_of_tail_are_another_files(dialect: str, name: str) -> None:
+    text = text_of(dialect, count=20) + f"==> {name} <==\n" + text_of(dialect)
+    assert any(f'behind "{name}"' in reason for reason in judged(dialect, text))
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    "banner",
+    ["Launching", "Launching...", "Launching training", "Phase 1/3", "1/3", "v2.0", "Pre-flight", "Step 2 of 4: train.py with 8 GPUs"],
+)  # fmt: skip
+def test_a_banner_is_no_header_of_a_file(dialect: str, banner: str) -> None:
+    assert judged(dialect, text_of(dialect, f"==> {banner} <==")) == []
 
 
 @DIALECTS
