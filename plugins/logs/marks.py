@@ -59,18 +59,18 @@ _MARKS = (
         "a profiler was on",
         (
             b"Generating '", b"ed in the application", b".nsys-rep", b".qdrep", b"Nsys profiling setup with ", b"====== Start ", b"====== End ",
-            b"emory profile snapshot", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
-            b"_pytorch_profiler: true", b"_pytorch_profiler: True", b"record_memory_history: true", b"record_memory_history: True", b"Saved memory snapshot to ",
-            b"Memory history recording enabled", b"processes will be profiled.", b" re-parented.", b"eport file moved to ", b"N5Agent6Client3FSM8Profiler",
-            b"==PROF== ", b"NVPROF is profiling ", b"FIT Profiler Report",
+            b"profile snapshot to ", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
+            b"_profiler: true", b"_profiler: True", b"record_memory_history: true", b"record_memory_history: True", b"Saved memory snapshot to ",
+            b"Memory history recording enabled", b" re-parented processes", b"N5Agent6Client3FSM8Profiler",
+            b"FIT Profiler Report",
             b"Profiler session ", b"completed profiler activation", b"ActivityProfilerController.cpp",
             b"Kineto trace saved: ", b"JOB_MODE=profile",
         ),
         (
             r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
             r"|%\] \S+\.(?:nsys-rep|qdrep)|(?:Generated:\s*|\t| {3})/?\S+\.(?:nsys-rep|qdrep)\s*$|Report file moved to \".*\.(?:nsys-rep|qdrep)"
-            r"|The target application terminated\. One or more process it created re-parented\.|N5Agent6Client3FSM8Profiler"
-            r"|any of its children processes will be profiled\.|==PROF== (?:Connected|Attaching|Profiling|Report)|NVPROF is profiling process|FIT Profiler Report"
+            r"|Waiting for termination of re-parented processes|N5Agent6Client3FSM8Profiler"
+            r"|FIT Profiler Report"
             r"|Nsys profiling setup with |={6} (?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"
             r"|Writing memory profile snapshot to |Torch memory profiles will be written to"
             r"|  profile \.{4,} True|(?:^| )record_memory_history \.{4,} True"
@@ -81,7 +81,7 @@ _MARKS = (
             r"|ActivityProfilerController\.cpp:\d+\] Completed Stage"
         ),
     ),
-    Mark("profiler setting", "a profiler was on", (b"use_nsys_profiler: true", b"use_nsys_profiler: True"), r"\buse_nsys_profiler: [tT]rue"),
+    Mark("profiler setting", "a profiler was on", (b"_profiler: true", b"_profiler: True"), r"\buse_nsys_profiler: [tT]rue"),
     Mark(
         "profiler throughout",
         "a profiler was on from the start",

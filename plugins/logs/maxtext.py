@@ -38,9 +38,9 @@ _STEP = re.compile(
 _PEAK = re.compile(rf"proxy machine peak: ({NUMBER}) TFLOP/s/device \(")
 _VERSION = re.compile(r"proxy (jax|driver): ([\w.+-]{1,60})$")
 _BEGINS = re.compile(r"proxy begins: (.{1,200})$")
-# nsys with a capture range, ncu, and XLA's profiler (tsl/profiler/lib/profiler_session.cc 82, 112, 131).
+# nsys with a capture range, and XLA's profiler (tsl/profiler/lib/profiler_session.cc 82, 112, 131).
 _CAPTURE = re.compile(
-    r"(?P<begins>Capture range started in the application|Profiler session (?:initializing|started)|==PROF== Profiling )"
+    r"(?P<begins>Capture range started in the application|Profiler session (?:initializing|started))"
     r"|Capture range ended in the application|Generating '.*\.(?:qdstrm|nsys-rep)'|Profiler session (?:collecting data|tear down)"
 )
 _LABEL = re.compile(r" *(\d{1,5}): ")
@@ -124,7 +124,6 @@ class MaxText(LineParser):
         b"Capture range ",
         b"Generating '",
         b"Profiler session ",
-        b"==PROF== Profiling ",
         b"proxy ",
         b"proxy: ",
         b"gpu sample: ",
@@ -168,7 +167,8 @@ class MaxText(LineParser):
         capture = _CAPTURE.search(line)
         if capture and capture["begins"]:
             self._captured, self._capture_ended = max(self._run.newest, 0), None
-        elif capture:
+        elif capture and self._capture_ended is None:
+            # nsys prints `Generating` again at the end of the job.
             self._capture_ended = max(self._run.newest, 0)
         version = _VERSION.search(line)
         if version:

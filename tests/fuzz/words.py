@@ -65,7 +65,7 @@ _NSYS = [
     "[1/1] [========================100%] profile_0.nsys-rep",
     "Generated:\n\t/nemo_run/nsys_profile/profile_node0_rank6.nsys-rep",
     "Collecting data...",
-    "The target application terminated. One or more process it created re-parented.",
+    "Waiting for termination of re-parented processes.",
     'Report file moved to "/data/./nsys_profile.qdrep"',
 ]
 PROFILERS: dict[str, list[str]] = {

@@ -131,18 +131,13 @@ SPOILT: dict[str, tuple[str, ...]] = {
         "STAGE:2024-06-02 03:57:04 6093:6093 ActivityProfilerController.cpp:314] Completed Stage: Warm Up",
         "STAGE:2024-06-02 03:57:05 6093:6093 ActivityProfilerController.cpp:320] Completed Stage: Collection",
         # nsys where its job hung and was killed, or the terminal had no progress bar: NVIDIA-NeMo/Megatron-Bridge#1656, MaxText's
-        # own gpu/llama2_7b.sh; nsys of 2020 and 2021; `nsys nvprof`, nvprof and ncu (pytorch/pytorch#142259).
+        # own gpu/llama2_7b.sh; nsys of 2020 and 2021.
         "\t/nemo_run/nsys_profile/profile_1658148_4226796_node0_rank6.nsys-rep",
         "    /app/nsys_profile.out.nsys-rep",
         "Generated: /home/user/eager.nsys-rep",
-        "The target application terminated. One or more process it created re-parented.",
+        "Waiting for termination of re-parented processes.",
         "No transition in N5Agent6Client3FSM8Profiler8ShutdownE (1) for N5Agent6Client3FSM9InterruptE.",
         'Report file moved to "/data/./nsys_profile.qdrep"',
-        "WARNING: python and any of its children processes will be profiled.",
-        "==4711== NVPROF is profiling process 4711, command: python train.py",
-        "==PROF== Connected to process 502514 (/usr/bin/python3.10)",
-        '==PROF== Profiling "vectorized_elementwise_kernel" - 1: 0%....50%....100% - 38 passes',
-        "==PROF== Report: /tmp/x.ncu-rep",
         # Lightning 2.4.0: src/lightning/pytorch/profilers/simple.py, `summary`; its stage is in capitals.
         "FIT Profiler Report",
         # Megatron-Bridge v0.3.1: the summary of src/megatron/bridge/training/config.py 1742 prints Python's values.
