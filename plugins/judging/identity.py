@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from plugins.judging.model import counted_by, flops_printed
+from plugins.judging.model import counted_by, flops_printed, uncounted
 from plugins.logs import Log
 from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
@@ -28,6 +28,8 @@ _KINDS = {
 }
 _MOST_NAMED = 8
 _RATE = "step time x rate"
+_NOT_FP16 = "loss scale is 1.0"
+"""So it is in BF16, in FP8 and in FP4: it tells no dtype."""
 _MODEL = {
     "layers": "the number of layers",
     "hidden": "the hidden size",
@@ -44,7 +46,15 @@ _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 def stated_by(case: Case, log: Log) -> dict[str, str]:
     """For each kind of fact that identifies a run, the line that states it; "" if there is none."""
     lines = {
-        kind: next((fact.said for name in names for fact in log.facts if fact.name == name), "")
+        kind: next(
+            (
+                fact.said
+                for name in names
+                for fact in log.facts
+                if fact.name == name and fact.said != _NOT_FP16
+            ),
+            "",
+        )
         for kind, names in _KINDS.items()
     }
     lines["type of GPU"] = next(iter(gpu_names(log)), "")
@@ -113,6 +123,8 @@ def untold(case: Case, log: Log) -> str:
             "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
             "which would, with --log-throughput only"
         )
+    if log.tells == "routing" and not {"layers", "hidden"} & {fact.name for fact in log.facts}:
+        return _unconfigured(case, log)
     missing = unstated(log.facts, _ROUTING)
     if (
         log.tells == "routing"
@@ -122,6 +134,25 @@ def untold(case: Case, log: Log) -> str:
     ):
         return f"the log does not state {missing}; judged without"
     return ""
+
+
+def _unconfigured(case: Case, log: Log) -> str:
+    """The remark on a log of Megatron-Bridge without the configuration that rank 0 prints before the first step."""
+    model = "nothing in it tells its model"
+    if flops_printed(case, log):
+        model = "its step time x rate alone tells its model"
+    more = ", nor how its experts were routed" if case.model.experts > 1 else ""
+    return f"the log states no configuration: {model}, and nothing its dtype or parallel sizes{more}; judged without"
+
+
+def uncounted_remark(case: Case, log: Log) -> str:
+    """The remark on a log whose framework counted no FLOPs of the case's model; "" if it counted them."""
+    if not uncounted(case, log):
+        return ""
+    return (
+        "every line states 0.0 TFLOP/s a GPU, as Megatron-Bridge up to v0.2.0 (container 25.11) does of a model with Mamba layers: the rate "
+        "tells nothing of the model; judged by the step times"
+    )
 
 
 def summarised(facts: Iterable[Fact], name: str) -> Fact | None:

@@ -100,6 +100,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         _broken_off(evidence),
         _idle(case, outcome, log),
         identity.untold(case, log) or identity.anonymous(case, log),
+        identity.uncounted_remark(case, log),
         clock_remark(case, log),
         even_remark(log),
         identity.garbled(log),

@@ -48,13 +48,22 @@ def flops_of_a_step(case: Case, name: FlopsName) -> float:
 def flops_printed(case: Case, log: Log) -> dict[int, float]:
     """Step time x rate of each settled step by its index, if the two are not printed on one line."""
     return {
-        step.index: step.seconds * step.tflops_per_gpu * 1e12
+        step.index: (step.rated_seconds or step.seconds or 0.0) * step.tflops_per_gpu * 1e12
         for step in log.steps
-        if step.seconds
+        if (step.rated_seconds or step.seconds)
         and step.tflops_per_gpu
         and step.flops_per_gpu is None
         and step.index >= case.means.warm_up(case.steps)
     }
+
+
+def uncounted(case: Case, log: Log) -> bool:
+    """Whether the log states a rate of 0.0 throughout, because its framework counted no FLOPs of such a model.
+
+    Megatron-Bridge up to v0.2.0 does so with Mamba layers (flop_utils.py 320; NVIDIA-NeMo/Megatron-Bridge#1499, mended in v0.2.1).
+    """
+    rates = [step.tflops_per_gpu for step in log.steps if step.tflops_per_gpu is not None]
+    return bool(rates) and not any(rates) and any(block.kind == "mamba" for block in case.model.blocks)
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:

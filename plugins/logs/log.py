@@ -73,7 +73,7 @@ class Step:
     `index` is 0-based. `seconds` is the step time. Each `resolution` is half a unit of the last printed
     digit; that of `consumed_samples` is 0 if the format prints them in full. `tokens` are those of the global
     batch, or 0 if processes contradict each other. `tokens_per_gpu` and `flops_per_gpu` are the printed rate
-    x time. `skipped_iterations` and `nan_iterations` count steps without an update. If `disagreeing`,
+    x time. `rated_seconds` is a time of its own that a process printed with the rate; the step may be the one before. `skipped_iterations` and `nan_iterations` count steps without an update. If `disagreeing`,
     processes printed different losses. `stamp` is when the line was printed, in seconds;
     if `collected`, when somebody else took it, which may be later.
 
@@ -91,6 +91,7 @@ class Step:
     tokens_per_gpu: Span | None = None
     flops_per_gpu: Span | None = None
     tflops_per_gpu: float | None = None
+    rated_seconds: float | None = None
     loss: float | None = None
     grad_norm: float | None = None
     skipped_iterations: int | None = None

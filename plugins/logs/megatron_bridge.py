@@ -5,8 +5,8 @@
 
 Two processes write at the same time, so the two may be on one line or on two. Rank 0's line names no
 iteration, and its time is by rank 0's own clock. It counts for the next iteration if it is the only such line
-before it, and if its time agrees. The step time is that of the iteration line. Iterations are 1-based; times
-are in milliseconds (rank 0: seconds).
+before it; late, it is of the iteration before. The step time is that of the iteration line. Iterations are
+1-based; times are in milliseconds (rank 0: seconds).
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import re
 from dataclasses import replace
 
 from plugins.logs.log import Fact, Log
-from plugins.logs.megatron_lm import TIMING, MegatronLM
+from plugins.logs.megatron_lm import MegatronLM
 from plugins.logs.statements import ANCHOR, ARGUMENTS, Statement
 
 _UTILIZATION = re.compile(
     r"Step Time : (\d{1,9}\.\d\d)s GPU utilization: (\d{1,9}\.\d) ?(?:MODEL_)?TFLOP/s/GPU"
 )
-# In a real log the two clocks of one iteration were 0.4 % apart. Rank 0's time is also rounded to 0.01 s.
-_AGREES = 0.01
-
 # In YAML a dtype has lines of its own (src/megatron/bridge/utils/yaml_utils.py 120).
 _DTYPES: dict[str, int | str] = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 _DTYPE = re.compile(rf"{ANCHOR}  params_dtype:\s*$")
@@ -92,7 +89,7 @@ class MegatronBridge(MegatronLM):
 
     def __init__(self) -> None:
         super().__init__()
-        # (seconds, TFLOP/s/GPU) since the last iteration. More than one is ambiguous, so two are enough.
+        # (TFLOP/s/GPU, seconds) since the last iteration. More than one is ambiguous, so two are enough.
         self._pending: list[tuple[float, float]] = []
         self._in_dtype = False
 
@@ -100,7 +97,7 @@ class MegatronBridge(MegatronLM):
         place = 0
         for match in _UTILIZATION.finditer(line):
             super().read_line(line[place : match.start()], ended=True)
-            self._pending = [*self._pending[:1], (float(match[1]), float(match[2]))]
+            self._pending = [*self._pending[:1], (float(match[2]), float(match[1]))]
             place = match.end()
         super().read_line(line[place:], ended=ended)
 
@@ -119,15 +116,11 @@ class MegatronBridge(MegatronLM):
         log = super().log()
         return replace(log, facts=tuple(fact for fact in log.facts if not _replaced(fact, log.facts)))
 
-    def utilization(self, fields: dict[str, str]) -> float | None:
+    def utilization(self, fields: dict[str, str]) -> tuple[float | None, float | None]:  # noqa: ARG002 - rank 0 prints it
         pending, self._pending = self._pending, []
-        timing = fields.get(TIMING)
-        if timing is None or len(pending) != 1:
-            return None
-        [(seconds, tflops)] = pending
-        elapsed = float(timing) / 1000
-        agrees = abs(seconds - elapsed) <= 0.005 + _AGREES * elapsed
-        return tflops if agrees else None
+        if len(pending) != 1:
+            return None, None
+        return pending[0]
 
 
 def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:

@@ -121,9 +121,9 @@ class MegatronLM(LineParser):
         steps = _each_alone(log.steps) if every == 1 else tuple(step for step in log.steps if step.index)
         return replace(log, steps=steps, every=every, facts=facts)
 
-    def utilization(self, fields: dict[str, str]) -> float | None:
-        """The TFLOP/s per GPU of the iteration whose line has these fields."""
-        return number(fields.get(_RATE))
+    def utilization(self, fields: dict[str, str]) -> tuple[float | None, float | None]:
+        """The TFLOP/s per GPU of the iteration whose line has these fields, and the time that they are of if it is another."""
+        return number(fields.get(_RATE)), None
 
     def _read_step(self, head: re.Match[str], text: str, clock: str) -> None:
         fields = single((match[1], match[2]) for match in _FIELD.finditer(text))
@@ -138,6 +138,7 @@ class MegatronLM(LineParser):
             self._scaled = Fact("precision", precision, f"loss scale is {fields['loss scale']}")
         timing = fields.get(TIMING)
         milliseconds = number(timing)
+        tflops, rated_seconds = self.utilization(fields)
         self.add(
             Step(
                 index=iteration - 1,
@@ -147,7 +148,8 @@ class MegatronLM(LineParser):
                 flops_per_gpu=worked(timing, fields.get(_RATE), 1e9),
                 gbs=integer(fields.get("global batch size")),
                 consumed_samples=integer(fields.get("consumed samples")),
-                tflops_per_gpu=self.utilization(fields),
+                tflops_per_gpu=tflops,
+                rated_seconds=rated_seconds,
                 loss=number(fields.get("lm loss")),
                 grad_norm=number(fields.get("grad norm")),
                 skipped_iterations=integer(fields.get("number of skipped iterations")),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from plugins.judging.model import flops_of_a_step
+from plugins.judging.model import flops_of_a_step, uncounted
 from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs import Log
 from plugins.recipes.cases import Case
@@ -19,6 +19,9 @@ CLOCK_MARGIN = 1.3
 
 CLOCK_REMARK = 1.1
 """From here on, a remark says so."""
+
+CLOCKS_MARGIN, RANK_0_ROUNDING = 0.02, 0.005
+"""The times of two processes may differ by this share, and by the rounding of rank 0's, in s. In a real log it was 0.4 %."""
 
 MANY = 10
 """So many lines or more do not state the same time by chance."""
@@ -150,6 +153,34 @@ def _lost(stamps: Clock) -> str:
     )
 
 
+def two_clocks(run: TimedRun) -> Iterator[str]:
+    """The time that rank 0 prints with its rate is, in the median, that of the same iteration or of the one before.
+
+    So it is of the settled steps, and of the last ones, by which the pace is judged.
+    """
+    case, times = run.case, {step.index: step.seconds for step in run.log.steps if step.seconds}
+    both = {step.index: step.rated_seconds for step in run.log.steps if step.rated_seconds is not None}
+    ratios = {index: _nearest(both[index], index, times) for index in both.keys() & times.keys()}
+    settled = range(case.means.warm_up(case.steps), case.steps)
+    for window in (settled, case.means.steady(case.steps)[-case.means.unit.recent :]):
+        known = sorted((ratios[index], index) for index in window if index in ratios)
+        if not known:
+            continue
+        ratio, index = known[len(known) // 2]
+        if abs(ratio - 1) > CLOCKS_MARGIN + RANK_0_ROUNDING / times[index]:
+            yield (
+                f"the log states two times of a step: {both[index]:.2f} s by rank 0 (Step Time) and {times[index]:.4g} s by the iteration's "
+                f"own line at step {index}, which is {ratio:.3f} times as long; so it is in the median of {len(known)} lines"
+            )
+            return
+
+
+def _nearest(rated: float, index: int, times: Mapping[int, float]) -> float:
+    """Rank 0's time over that of this step or of the one before, whichever is nearer."""
+    ratios = [rated / times[near] for near in (index, index - 1) if near in times]
+    return min(ratios, key=lambda ratio: abs(ratio - 1))
+
+
 def rates(run: TimedRun) -> Iterator[str]:
     """Each settled line has a rate that the GPU can have.
 
@@ -167,7 +198,7 @@ def rates(run: TimedRun) -> Iterator[str]:
     ]
     # A small rate may be rounded to 0.
     none = [index for index, seconds, tflops in printed if tflops <= 0 and least / seconds >= 1]
-    if none:
+    if none and not uncounted(case, run.log):
         yield f"{listed(none)}: the printed rate is no positive number of TFLOP/s"
     if peak is None or run.log.queued:
         return
@@ -186,4 +217,4 @@ def digits(run: TimedRun) -> Iterator[str]:
         yield f"the step times are printed in too few digits: each is known to {100 * coarse:.2g} %"
 
 
-CHECKS: tuple[Check, ...] = (below_peak, clock, rates, digits)
+CHECKS: tuple[Check, ...] = (below_peak, clock, two_clocks, rates, digits)

@@ -382,6 +382,15 @@ def test_a_log_that_says_nothing_of_itself_is_remarked(dialect: str) -> None:
     assert "its pace alone" in said
 
 
+@pytest.mark.parametrize("dialect", ["megatron_lm", "megatron_bridge"])
+def test_a_loss_scale_of_1_tells_no_dtype(dialect: str) -> None:
+    """It is that of BF16, FP8 and FP4. A larger one is that of FP16."""
+    text = "".join(f"{test_megatron_lm.line(i)}\n" for i in range(1, 51))
+    assert identity.anonymous(LLAMA, parse(text, dialect)).startswith("nothing in the log states the number")
+    scaled = text.replace("loss scale: 1.0", "loss scale: 524288.0")
+    assert identity.stated_by(LLAMA, parse(scaled, dialect))["dtype"] == "loss scale is 524288.0"
+
+
 @pytest.mark.parametrize(
     "line", [STARTING.format(512), GPU_LINES[2].format("NVIDIA H100 80GB HBM3"), COMMUNICATORS[0].format(512)]
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.expected import counting, expected
+from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.metrics import FlopsDefinition, tflops_per_gpu
 from plugins.metrics import flops_per_sequence as flops_of
@@ -302,6 +303,60 @@ def test_a_log_that_states_no_routing_is_remarked_on() -> None:
         "does not state whether experts dropped tokens and whether experts were balanced by force" in remark
         for remark in verdict.remarks
     )
+
+
+NOTHING = dict.fromkeys(
+    (
+        *("num_layers", "hidden_size", "seq_length", "params_dtype", "num_moe_experts", "moe_pad_expert_input_to_capacity"),
+        *(CAPACITY, BALANCED, SHARDED),
+        *(f"{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "virtual_pipeline_model", "context", "expert_model")),
+    ),
+    "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("which", CASES, ids=" ".join)
+def test_a_log_without_a_configuration_is_remarked_on(which: tuple[str, str, str]) -> None:
+    """`loss scale: 1.0` tells no dtype; the rate is that of all runs with as many FLOPs a GPU."""
+    judgement = judged(which, stated=NOTHING)
+    experts = ", nor how its experts were routed" if judgement.case.model.experts > 1 else ""
+    assert judgement.verdict.kind is Kind.PASSED
+    assert judgement.verdict.remarks == (
+        "the log states no configuration: its step time x rate alone tells its model, and nothing its dtype or parallel sizes"
+        f"{experts}; judged without",
+    )
+
+
+HYBRIDS = [which for which in CASES if which[0].startswith("nemotron-3")]
+
+
+def without_rate(which: tuple[str, str, str], lines: range) -> Judgement:
+    """The judgement on a run whose rate is 0.0 in these lines."""
+    judgement = judged(which)
+    steps = tuple(
+        replace(step, tflops_per_gpu=0.0) if step.index in lines else step for step in judgement.log.steps
+    )
+    evidence = judgement.evidence
+    return judge(replace(evidence, runs=(replace(evidence.own, log=replace(judgement.log, steps=steps)),)))
+
+
+@pytest.mark.parametrize("which", HYBRIDS, ids=" ".join)
+def test_a_rate_of_zero_is_known_of_models_with_mamba_layers(which: tuple[str, str, str]) -> None:
+    """NVIDIA-NeMo/Megatron-Bridge#1499: v0.2.0 (container 25.11) returns 0 FLOPs for them, in flop_utils.py 345."""
+    verdict = without_rate(which, range(50)).verdict
+    assert verdict.kind is Kind.PASSED
+    assert verdict.remarks == (
+        "every line states 0.0 TFLOP/s a GPU, as Megatron-Bridge up to v0.2.0 (container 25.11) does of a model with Mamba layers: the rate "
+        "tells nothing of the model; judged by the step times",
+    )
+    assert "no positive number" in without_rate(which, range(30, 31)).verdict.headline
+
+
+@pytest.mark.parametrize("which", [which for which in CASES if which not in HYBRIDS], ids=" ".join)
+def test_a_rate_of_zero_of_any_other_model_is_refused(which: tuple[str, str, str]) -> None:
+    verdict = without_rate(which, range(50)).verdict
+    assert verdict.kind is Kind.INVALID
+    assert "the printed rate is no positive number" in verdict.headline
 
 
 def test_the_flops_of_another_model_of_the_same_stated_shape_are_noticed() -> None:

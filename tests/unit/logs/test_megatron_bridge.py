@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+from collections.abc import Sequence
+
 import pytest
 
 from plugins.logs import Step
@@ -42,6 +46,7 @@ def test_the_published_line(glued: str) -> None:
         gbs=128,
         consumed_samples=1152,
         tflops_per_gpu=1190.9,
+        rated_seconds=5.66,
         loss=0.08645955,
         grad_norm=0.475,
         skipped_iterations=0,
@@ -67,14 +72,71 @@ def test_both_lines_on_two_lines() -> None:
     [
         f"{line(43)}{rate()}",
         f"{rate()}\n{rate()}\n{line(43)}",
-        f"{rate(12.0)}\n{line(43)}",
         line(43),
         f"{rate()[:-3]}\n{line(43)}",
-        f"{rate()}\n{line(43).replace('(ms): 10070.0', '(ms): 10[rank3] oh 070.0')}",
     ],
 )
 def test_a_rate_that_belongs_to_nobody_for_certain(text: str) -> None:
     assert only(f"{text}\n").tflops_per_gpu is None
+
+
+@pytest.mark.parametrize("text", [line(43), line(43).replace("(ms): 10070.0", "(ms): 10[rank3] oh 070.0")])
+def test_a_rate_is_kept_with_its_own_time(text: str) -> None:
+    step = only(f"{rate(12.0)}\n{text}\n")
+    assert (step.tflops_per_gpu, step.rated_seconds) == (730.9, 12.0)
+
+
+def clocked(
+    rated: Sequence[float], printed: Sequence[float], *, late: bool = False, work: float = 7360.163
+) -> str:
+    """A run with these times by rank 0, whose rate is of its own time, and by the last rank. `late`: rank 0's line comes behind."""
+    pairs = [
+        (rate(own, work / own), line(i, f"{1000 * seconds:.1f}"))
+        for i, (own, seconds) in enumerate(zip(rated, printed, strict=True), start=1)
+    ]
+    return "".join(f"{pair[late]}\n{pair[not late]}\n" for pair in pairs)
+
+
+TIMES = [random.Random(43).gauss(10.07, 0.3) for _ in range(50)]
+
+
+# In the case of these tests a step has 7360 TFLOP a GPU.
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "factor"), [(range(50), 1.3), (range(50), 0.9), (range(30, 50), 1.3), (range(40, 50), 1.08), (range(50), 1.04)]
+)  # fmt: skip
+def test_two_times_of_a_step_are_refused(changed: range, factor: float, *, late: bool) -> None:
+    printed = [seconds / factor if i in changed else seconds for i, seconds in enumerate(TIMES)]
+    reasons = problems(
+        examples.case(), parse(clocked(TIMES, printed, late=late), "megatron_bridge"), Statistic()
+    )
+    (reason,) = [reason for reason in reasons if "two times of a step" in reason]
+    found = re.match(
+        r"the log states two times of a step: \d+\.\d\d s by rank 0 \(Step Time\) and [\d.]+ s by the iteration's own line at step \d+, "
+        r"which is ([\d.]+) times as long; so it is in the median of \d+ lines",
+        reason,
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(factor, abs=0.02)
+
+
+# Stalls, and steps that scatter or alternate: rank 0's line may be that of the step before.
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "times",
+    [TIMES, [*TIMES[:49], 30.0], [seconds * (1 + (i % 7 == 0)) for i, seconds in enumerate(TIMES)], [10.0 + i % 2 for i in range(50)]],
+)  # fmt: skip
+def test_two_clocks_of_a_healthy_run_are_none(times: list[float], *, late: bool) -> None:
+    skewed = [seconds * random.Random(i).gauss(1, 0.004) for i, seconds in enumerate(times)]
+    log = parse(clocked(times, skewed, late=late), "megatron_bridge")
+    assert problems(examples.case(), log, Statistic()) == []
+
+
+def test_the_rate_of_another_model_is_refused_although_the_times_differ() -> None:
+    log = parse(clocked(TIMES, [0.95 * t for t in TIMES], work=5000.0), "megatron_bridge")
+    assert any(
+        "step time x TFLOP/s is 5000" in reason for reason in problems(examples.case(), log, Statistic())
+    )
 
 
 def test_two_iterations_around_one_rate_on_a_line() -> None:
