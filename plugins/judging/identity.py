@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from plugins.judging.model import counted_by, flops_printed, uncounted
+from plugins.judging.model import counted_by, flops_printed
 from plugins.logs import Log
 from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
@@ -45,16 +45,9 @@ _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 def stated_by(case: Case, log: Log) -> dict[str, str]:
     """For each kind of fact that identifies a run, the line that states it; "" if there is none."""
+    facts = [fact for fact in log.facts if fact.said != _NOT_FP16]
     lines = {
-        kind: next(
-            (
-                fact.said
-                for name in names
-                for fact in log.facts
-                if fact.name == name and fact.said != _NOT_FP16
-            ),
-            "",
-        )
+        kind: next((fact.said for name in names for fact in facts if fact.name == name), "")
         for kind, names in _KINDS.items()
     }
     lines["type of GPU"] = next(iter(gpu_names(log)), "")
@@ -124,7 +117,7 @@ def untold(case: Case, log: Log) -> str:
             "which would, with --log-throughput only"
         )
     if log.tells == "routing" and not {"layers", "hidden"} & {fact.name for fact in log.facts}:
-        return _unconfigured(case, log)
+        return "the log states no configuration: nothing tells its dtype, parallel sizes or routing, and at most its step time x rate its model; judged without"
     missing = unstated(log.facts, _ROUTING)
     if (
         log.tells == "routing"
@@ -134,25 +127,6 @@ def untold(case: Case, log: Log) -> str:
     ):
         return f"the log does not state {missing}; judged without"
     return ""
-
-
-def _unconfigured(case: Case, log: Log) -> str:
-    """The remark on a log of Megatron-Bridge without the configuration that rank 0 prints before the first step."""
-    model = "nothing in it tells its model"
-    if flops_printed(case, log):
-        model = "its step time x rate alone tells its model"
-    more = ", nor how its experts were routed" if case.model.experts > 1 else ""
-    return f"the log states no configuration: {model}, and nothing its dtype or parallel sizes{more}; judged without"
-
-
-def uncounted_remark(case: Case, log: Log) -> str:
-    """The remark on a log whose framework counted no FLOPs of the case's model; "" if it counted them."""
-    if not uncounted(case, log):
-        return ""
-    return (
-        "every line states 0.0 TFLOP/s a GPU, as Megatron-Bridge up to v0.2.0 (container 25.11) does of a model with Mamba layers: the rate "
-        "tells nothing of the model; judged by the step times"
-    )
 
 
 def summarised(facts: Iterable[Fact], name: str) -> Fact | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
+from plugins.judging.model import uncounted
 from plugins.judging.validity.run import listed, without_time
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
@@ -100,7 +101,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         _broken_off(evidence),
         _idle(case, outcome, log),
         identity.untold(case, log) or identity.anonymous(case, log),
-        identity.uncounted_remark(case, log),
+        uncounted(case, log),
         clock_remark(case, log),
         even_remark(log),
         identity.garbled(log),

@@ -57,13 +57,16 @@ def flops_printed(case: Case, log: Log) -> dict[int, float]:
     }
 
 
-def uncounted(case: Case, log: Log) -> bool:
-    """Whether the log states a rate of 0.0 throughout, because its framework counted no FLOPs of such a model.
+def uncounted(case: Case, log: Log) -> str:
+    """The remark on a log that states a rate of 0.0 throughout, because its framework counts no FLOPs of such a model; "" on others.
 
-    Megatron-Bridge up to v0.2.0 does so with Mamba layers (flop_utils.py 320; NVIDIA-NeMo/Megatron-Bridge#1499, mended in v0.2.1).
+    So does Megatron-Bridge up to v0.2.0 with Mamba layers (flop_utils.py 345; NVIDIA-NeMo/Megatron-Bridge#1499, mended in v0.2.1).
     """
     rates = [step.tflops_per_gpu for step in log.steps if step.tflops_per_gpu is not None]
-    return bool(rates) and not any(rates) and any(block.kind == "mamba" for block in case.model.blocks)
+    if not rates or any(rates) or all(block.kind != "mamba" for block in case.model.blocks):
+        return ""
+    known = "as Megatron-Bridge up to v0.2.0 (container 25.11) does of a model with Mamba layers"
+    return f"every line states 0.0 TFLOP/s a GPU, {known}: the rate tells nothing of the model; judged by the step times"
 
 
 def counted_by(case: Case, log: Log) -> FlopsName:

@@ -36,7 +36,8 @@ class LineParser(ABC):
     """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
 
     A format declares its `statements`. `tells` and `flops` are as in `Log`. A line with one of `hints` goes to `read_line`,
-    one with one of `asides` to `read_aside`. `wanted` are all substrings that are still looked for. What is
+    one with one of `asides` to `read_aside`. `top` matches the first line of its configuration that is not indented, with a `prefix` and
+    its `blanks`; one of `asides` is in it. `wanted` are all substrings that are still looked for. What is
     read does not depend on the pieces: the same part of a long line is kept, whether it comes in one piece or in many.
 
     A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
@@ -46,6 +47,7 @@ class LineParser(ABC):
     hints: tuple[bytes, ...] = ()
     asides: tuple[bytes, ...] = ()
     statements: tuple[Statement, ...] = ()
+    top = re.compile("(?!)")
     tells: Tells = ""
     flops: tuple[FlopsName, ...] = ("full-attention",)
 
@@ -57,6 +59,7 @@ class LineParser(ABC):
         self._earlier: list[Attempt] = []
         self._restarter = ""
         self._header = ""
+        self._prefix: str | None = None
         self.stamp: float | None = None
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
@@ -134,9 +137,16 @@ class LineParser(ABC):
                 self._look()
             if len(readers) == 1:
                 return
-        line = _text(raw)
+        line = self._dedented(_text(raw))
         for reader in readers:
             self._hand(line, reader, whole=whole)
+
+    def _dedented(self, line: str) -> str:
+        """The line with one blank behind its prefix, if there are several before the first line `top`."""
+        top = self.top.search(line) if self._prefix is None else None
+        if top:
+            self._prefix = _prefix_of(top)
+        return re.sub(self._prefix, r"\1 ", line, count=1) if self._prefix else line
 
     def _hand(self, line: str, reader: Reader, *, whole: bool) -> None:
         """Read a line for one of the readers. `whole`: all of it is there."""
@@ -282,3 +292,11 @@ def _text(raw: bytes) -> str:
     """The line without the sequences that colour it."""
     text = raw[:MAX_LINE].decode("utf-8", errors="replace")
     return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def _prefix_of(top: re.Match[str]) -> str:
+    """A pattern of prefixes with as many words, and blanks behind them, as before this line; "" if there are no several blanks."""
+    blanks, words = len(top["blanks"] or ""), len((top["prefix"] or "").split())
+    if blanks < 2:
+        return ""
+    return rf"^(\s*(?:\S+\s+){{{words - 1}}}\S+) {{{blanks}}}"

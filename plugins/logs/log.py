@@ -185,7 +185,7 @@ class Log:
     `earlier` are the attempts before. `other_file` is what stands before a line with a step to say that it is another file's. `planned` is the number of steps that the run
     announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
     what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record, `captured_until` the last one
-    before it ended; if it never ended, the last step of all.
+    before it ended; if none ended, the last step of all.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are
     the seconds in which the slowest rank loaded a checkpoint, `restored` is its path. `peak_tflops` is the

@@ -82,12 +82,7 @@ _MARKS = (
         ),
     ),
     Mark("profiler setting", "a profiler was on", (b"_profiler: true", b"_profiler: True"), r"\buse_nsys_profiler: [tT]rue"),
-    Mark(
-        "profiler throughout",
-        "a profiler was on from the start",
-        (b"Collecting data...",),
-        r"(?:^|[\s:>\]])Collecting data\.\.\.\s*$",
-    ),
+    Mark("profiler throughout", "a profiler was on from the start", (b"Collecting data...",), r"(?:^|[\s:>\]])Collecting data\.\.\.\s*$"),
     Mark(
         "diagnostics",
         "a diagnostic that slows the run was on",

@@ -183,9 +183,6 @@ class MaxText(LineParser):
         run = self._run.summary()
         following = [*(earlier.last for earlier in self._earlier), run.last][1:]
         profiles = {place for place in self._profiles if following[place] >= PROFILING_STEPS}
-        until = self._capture_ended
-        if self._captured is not None and until is None:
-            until = run.last
         restarts = [earlier for place, earlier in enumerate(self._earlier) if place not in profiles]
         return replace(
             super().log(),
@@ -195,7 +192,7 @@ class MaxText(LineParser):
             ranks=run.ranks,
             queued=True,
             captured_after=self._captured,
-            captured_until=until,
+            captured_until=run.last if self._capture_ended is None else self._capture_ended,
             processors=tuple(self._processors),
             activity=self._activity,
         )

@@ -83,8 +83,10 @@ class MegatronBridge(MegatronLM):
     """Parses the lines of `training_log` in Megatron-Bridge's train_utils.py (releases around 26.02)."""
 
     hints = (*MegatronLM.hints, b"TFLOP/s/GPU")
-    asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.")
+    asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.", b"checkpoint:", b"] Non-default values ")  # fmt: skip
     statements = STATEMENTS
+    # The first section of the YAML, whose keys are sorted, and the first of the summary.
+    top = re.compile(r"^(?:(?P<prefix>.*\S)(?P<blanks> *))?(?:checkpoint:\s*$|\[\w+\] Non-default values )")
     tells = "routing"
 
     def __init__(self) -> None:

@@ -91,8 +91,9 @@ class NeMo1(LineParser):
     """Parses the bars of NeMo 1's megatron_gpt_pretraining.py (NeMo 24.09 and the releases around it)."""
 
     hints = (b"global_step=",)
-    asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ")
+    asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ", b"    trainer:")
     statements = STATEMENTS
+    top = re.compile(r"^(?:(?P<prefix>.*\S)(?P<blanks> *))? {4}trainer:\s*$")
 
     def __init__(self) -> None:
         super().__init__()

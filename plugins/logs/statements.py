@@ -29,7 +29,8 @@ OF_A_PROCESS = ("gpu", "group", "peers")
 ANCHOR = r"(?<! ) ?"
 """What stands before the blanks that indent a key: nothing, or what a launcher or a container runtime prints.
 
-It ends with at most one blank, and an indentation is even, so the two are told apart. Examples: `17: ` (srun),
+It ends with at most one blank, and an indentation is even, so the two are told apart. If it ends with several, `LineParser.top`
+tells how many, and they are taken off. Examples: `17: ` (srun),
 `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun), a stamp (kubectl), a stamp and
 ` stdout F ` (containerd), a pod and its container (stern).
 """

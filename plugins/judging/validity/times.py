@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -154,31 +154,24 @@ def _lost(stamps: Clock) -> str:
 
 
 def two_clocks(run: TimedRun) -> Iterator[str]:
-    """The time that rank 0 prints with its rate is, in the median, that of the same iteration or of the one before.
-
-    So it is of the settled steps, and of the last ones, by which the pace is judged.
-    """
-    case, times = run.case, {step.index: step.seconds for step in run.log.steps if step.seconds}
-    both = {step.index: step.rated_seconds for step in run.log.steps if step.rated_seconds is not None}
-    ratios = {index: _nearest(both[index], index, times) for index in both.keys() & times.keys()}
-    settled = range(case.means.warm_up(case.steps), case.steps)
-    for window in (settled, case.means.steady(case.steps)[-case.means.unit.recent :]):
-        known = sorted((ratios[index], index) for index in window if index in ratios)
-        if not known:
-            continue
-        ratio, index = known[len(known) // 2]
-        if abs(ratio - 1) > CLOCKS_MARGIN + RANK_0_ROUNDING / times[index]:
-            yield (
-                f"the log states two times of a step: {both[index]:.2f} s by rank 0 (Step Time) and {times[index]:.4g} s by the iteration's "
-                f"own line at step {index}, which is {ratio:.3f} times as long; so it is in the median of {len(known)} lines"
-            )
-            return
+    """In the last steps, the time that rank 0 prints with its rate is, in the median, that of the same step or of the one before."""
+    times = {step.index: step.seconds for step in run.log.steps if step.seconds}
+    rated = {step.index: step.rated_seconds for step in run.log.steps if step.rated_seconds is not None}
+    last = sorted(rated.keys() & times.keys())[-run.case.means.unit.recent :]
+    if not last:
+        return
+    ratios = ((_ratio(rated[i], times[i], times.get(i - 1, times[i])), i) for i in last)
+    ratio, index = statistics.median_low(ratios)
+    if abs(ratio - 1) > CLOCKS_MARGIN + RANK_0_ROUNDING / times[index]:
+        yield (
+            f"the log states two times of a step, such as {rated[index]:.2f} s by rank 0 (Step Time) and {times[index]:.4g} s by the "
+            f"iteration's own line at step {index}: rank 0's is {ratio:.3f} times the other, in the median of {len(last)} lines"
+        )
 
 
-def _nearest(rated: float, index: int, times: Mapping[int, float]) -> float:
-    """Rank 0's time over that of this step or of the one before, whichever is nearer."""
-    ratios = [rated / times[near] for near in (index, index - 1) if near in times]
-    return min(ratios, key=lambda ratio: abs(ratio - 1))
+def _ratio(rated: float, *times: float) -> float:
+    """Rank 0's time over the nearest of these times."""
+    return min((rated / seconds for seconds in times), key=lambda ratio: abs(ratio - 1))
 
 
 def rates(run: TimedRun) -> Iterator[str]:

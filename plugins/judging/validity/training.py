@@ -101,9 +101,9 @@ def loss_of_training(run: TimedRun) -> Iterator[str]:
 
 
 def profiled_as_published(run: TimedRun) -> Iterator[str]:
-    if not run.case.profiled:
+    begun, ended = run.log.captured_after, run.log.captured_until or 0
+    if not run.case.profiled or begun is None:
         return
-    begun, ended = run.log.captured_after or 0, run.log.captured_until or 0
     if begun > PROFILED_UNTIL:
         yield f"{MARKS['profiler'].says} behind step {begun}, and not on steps 9 to {PROFILED_UNTIL} as in the published run"
     elif ended > PROFILED_UNTIL + PROFILER_LATE:

@@ -83,6 +83,45 @@ def test_another_configuration_is_refused_whatever_is_around_it(name: str, diale
     assert f'the log says "{" ".join(line.split())}' in reason.replace("  ", " ")
 
 
+# `docker compose logs` and stern pad a name, and people write prefixes of their own.
+PADDED = (
+    "worker-0  ",
+    "worker-0    | ",
+    "[gpu001]   ",
+    "2025-04-11 14:46:18,123 INFO    ",
+    "worker-0 |      ",
+    "2025-04-11  INFO:  ",
+)
+
+
+@pytest.mark.parametrize("prefix", PADDED)
+@DIALECTS
+def test_a_log_tells_the_same_behind_a_prefix_that_ends_in_blanks(dialect: str, prefix: str) -> None:
+    text, plain = whole(dialect)
+    found = read(dialect, ["".join(f"{prefix}{line}" for line in text.splitlines(keepends=True)).encode()])
+    assert [(fact.name, fact.value, fact.lines) for fact in found.facts] == [
+        (fact.name, fact.value, fact.lines) for fact in plain.facts
+    ]
+    assert [step.seconds for step in found.steps] == [step.seconds for step in plain.steps]
+
+
+@pytest.mark.parametrize("prefix", ["", *PADDED])
+@pytest.mark.parametrize(
+    ("dialect", "top", "line"),
+    [
+        ("nemo1", "    trainer:", "      encoder_seq_length: 2048"),
+        ("megatron_bridge", "checkpoint:", "  num_layers: 16"),
+        ("megatron_bridge", "[ddp] Non-default values (vs Mcore X):", "  num_layers: 16  (Mcore default: 0)"),
+    ],
+)
+def test_a_configuration_counts_by_its_depth_behind_a_prefix_that_ends_in_blanks(
+    dialect: str, top: str, line: str, prefix: str
+) -> None:
+    for blanks, said in (("", True), ("  ", False), ("    ", False)):
+        text = text_of(dialect, f"{prefix}{top}", f"{prefix}{blanks}{line}", f"{prefix}{blanks}  checkpoint:")
+        assert bool(judged(dialect, text)) is said
+
+
 # A deeper key is another one: an indentation is even, and a prefix ends with at most one blank.
 @EACH
 @pytest.mark.parametrize("blanks", [0, 4, 6])

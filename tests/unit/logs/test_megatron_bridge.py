@@ -103,7 +103,7 @@ TIMES = [random.Random(43).gauss(10.07, 0.3) for _ in range(50)]
 # In the case of these tests a step has 7360 TFLOP a GPU.
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    ("changed", "factor"), [(range(50), 1.3), (range(50), 0.9), (range(30, 50), 1.3), (range(40, 50), 1.08), (range(50), 1.04)]
+    ("changed", "factor"), [(range(50), 1.3), (range(50), 0.9), (range(40, 50), 1.08), (range(50), 1.04)]
 )  # fmt: skip
 def test_two_times_of_a_step_are_refused(changed: range, factor: float, *, late: bool) -> None:
     printed = [seconds / factor if i in changed else seconds for i, seconds in enumerate(TIMES)]
@@ -112,8 +112,8 @@ def test_two_times_of_a_step_are_refused(changed: range, factor: float, *, late:
     )
     (reason,) = [reason for reason in reasons if "two times of a step" in reason]
     found = re.match(
-        r"the log states two times of a step: \d+\.\d\d s by rank 0 \(Step Time\) and [\d.]+ s by the iteration's own line at step \d+, "
-        r"which is ([\d.]+) times as long; so it is in the median of \d+ lines",
+        r"the log states two times of a step, such as \d+\.\d\d s by rank 0 \(Step Time\) and [\d.]+ s by the iteration's own line at "
+        r"step \d+: rank 0's is ([\d.]+) times the other, in the median of \d+ lines",
         reason,
     )
     assert found
