@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 
+from plugins.logs.contents import BEGINNING, contents
 from plugins.logs.log import Attempt, FlopsName, HostError, Log, Step, Tells
 from plugins.logs.log_lines import Lines, Reader, line_search
 from plugins.logs.marks import MARKS, Mark
@@ -52,7 +53,7 @@ class LineParser(ABC):
     flops: tuple[FlopsName, ...] = ("full-attention",)
 
     def __init__(self) -> None:
-        self._partial = b""
+        self._beginning = self._partial = b""
         self._log, self._size = Log(), 0
         self._steps: dict[int, Step] = {}
         self._repeated: set[int] = set()
@@ -79,6 +80,7 @@ class LineParser(ABC):
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
+        self._beginning += data[: BEGINNING - len(self._beginning)]
         data = data.replace(b"\r", b"\n")
         if len(self._partial) == MAX_WRAPPED:
             data = b"".join(data.partition(b"\n")[1:])
@@ -112,6 +114,7 @@ class LineParser(ABC):
             tells=self.tells,
             flops=self.flops,
             size=self._size,
+            contents=contents(self._beginning),
         )
 
     def finish(self) -> Log:

@@ -200,6 +200,7 @@ class Log:
     `tells` is what identifies the model in this format: its "rate", its "configuration", the "routing" of its tokens to
     experts, or "" for nothing.
     If `queued`, a step is printed when it is handed to the GPU, which may be before it is done.
+    `contents` says what the file is if it is not the text of one log, such as "a tar archive".
     """
 
     steps: tuple[Step, ...] = ()
@@ -229,6 +230,7 @@ class Log:
     queued: bool = False
     tells: Tells = ""
     size: int = 0
+    contents: str = ""
 
     def beside(self, other: Log) -> Log:
         """This log with the marks, facts, versions, processes and symptoms of another log of the same run."""

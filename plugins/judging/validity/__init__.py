@@ -23,6 +23,8 @@ CHECKS: tuple[Check, ...] = (*steps.CHECKS, *configuration.CHECKS, *times.CHECKS
 def problems(run: TimedRun) -> list[str]:
     """The reasons why the log of this run is no evidence for its case; empty if the run is valid."""
     log = run.log
+    if log.contents:
+        return [f"the log is {log.contents}, not the text of one log"]
     if log.steps:
         return [reason for check in CHECKS for reason in check(run)]
     if log.restarted_after:

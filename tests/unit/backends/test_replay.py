@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
+import shlex
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +28,7 @@ from plugins.record.stored import write_case
 from plugins.record.verdict import Kind
 from tests.system.support import pacemark
 from tests.unit import examples
+from tests.unit.logs import test_contents
 
 CASE = "70b-fp8-512gpus"
 
@@ -333,6 +337,80 @@ def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
         SubmitError, match="has more than 3 MiB when it is decompressed, which no log of a case has"
     ):
         replayed(path)
+
+
+def test_what_is_not_the_text_of_one_log_is_refused_with_what_unpacks_it(tmp_path: Path) -> None:
+    """By what it holds, whatever its name: `tar --zstd` was read as one log, and a slow job passed by the steps of another."""
+    text = examples.nemo2_text().encode()
+    archive = test_contents.tar()
+    for place, (data, called, command) in enumerate(
+        [
+            (archive, "is a tar archive", "tar -xf {} -C"),
+            *(
+                (compress(archive), ", decompressed, is a tar archive", "tar -xf {} -C")
+                for compress in COMPRESS.values()
+            ),
+            (test_contents.zipped(), "is a zip archive", "unzip {} -d"),
+            (bz2.compress(text), "is compressed with bzip2", "bzip2 -dc {} > "),
+            (text.decode().encode("utf-16"), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8 {} > "),
+        ]
+    ):
+        folder = tmp_path / f"a copy {place}"
+        folder.mkdir()
+        path = folder / "log.out"
+        path.write_bytes(data)
+        with pytest.raises(SubmitError) as refused:
+            replayed(path)
+        said = str(refused.value)
+        assert said.startswith(f"{path} {called}, not the text of one log: run `".replace(" ,", ","))
+        assert said.endswith("`, and name the log that it writes with --from")
+        run = said.partition("`")[2].partition("`")[0]
+        assert command.format(shlex.quote(str(path))) in run
+        subprocess.run(run, shell=True, check=True, cwd=folder, capture_output=True)
+        logs = [log for log in folder.rglob("log*") if log.is_file() and log != path]
+        assert text in {replayed(log) for log in logs}
+
+
+@FORMS
+def test_what_is_packed_twice_is_decompressed_first(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "log.out"
+    for data, called in (
+        (gzip.compress(b"log"), "compressed with gzip"),
+        (test_contents.zipped(), "a zip archive"),
+    ):
+        path.write_bytes(COMPRESS[form](data))
+        with pytest.raises(SubmitError) as refused:
+            replayed(path)
+        assert str(refused.value) == (
+            f"{path}, decompressed, is {called}, not the text of one log: decompress it yourself, and name the log itself with --from"
+        )
+
+
+def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "log.out"
+    path.write_bytes(test_contents.OTHERS["random"][0])
+    with pytest.raises(SubmitError) as refused:
+        replayed(path)
+    assert str(refused.value) == (
+        f"{path} is binary, not the text of one log: name the log itself with --from"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".zip", ".lz4", ".tar", ".tar.gz"])
+def test_the_last_restart_counts_also_if_it_is_packed(tmp_path: Path, suffix: str) -> None:
+    """Else the log of an earlier start of the job would be judged."""
+    log(tmp_path / "tree", restart=0)
+    plain = log(tmp_path / "tree", restart=1)
+    last = plain.rename(f"{plain}{suffix}")
+    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "tree").path == last
+    collected = tmp_path / "results" / "llama3" / CASE / f"log.txt{suffix}"
+    collected.parent.mkdir(parents=True)
+    collected.write_bytes(bz2.compress(b"log"))
+    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "results").path == collected
+    with pytest.raises(
+        SubmitError, match=f"^{collected} is compressed with bzip2, not the text of one log: run "
+    ):
+        replayed(tmp_path / "results")
 
 
 def test_the_latest_run_is_the_one_before_this(tmp_path: Path) -> None:
