@@ -19,9 +19,11 @@ from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected_range import (
     EFFICIENCY,
     FASTER,
+    FEW_DOUBLINGS,
     MOST_DOUBLINGS,
     MOST_GPUS,
     SLOWER,
+    WIDER,
     Scaled,
     extrapolated,
 )
@@ -91,14 +93,21 @@ def is_inside(doublings: float, ratio: float, efficiency: float, slower: float, 
     return -slower <= off <= faster
 
 
+UNLIKE = ("llama4", "grok1", "deepseek_v3", "nemotronh")
+"""The families with experts, and the one with Mamba layers."""
+
+
 def held_out() -> dict[str, list[tuple[float, bool]]]:
     """For each pair of scales of a family: how far they are apart, and whether the range of the other families holds."""
     known = families()
     held = {}
     for family, series in known.items():
-        others = figures([points for name, lists in known.items() if name != family for points in lists])
+        others = [points for name, lists in known.items() if name != family for points in lists]
+        efficiency, slower, faster = figures(others)
+        wider = WIDER if family in UNLIKE else 1.0
         held[family] = [
-            (doublings, is_inside(doublings, ratio, *others)) for doublings, ratio in pairs(series)
+            (doublings, is_inside(doublings, ratio, efficiency, wider * slower, wider * faster))
+            for doublings, ratio in pairs(series)
         ]
     return held
 
@@ -112,17 +121,27 @@ def test_the_figures_are_those_of_the_published_series() -> None:
 
 def test_nine_of_ten_paces_of_a_family_that_the_figures_do_not_know_are_inside() -> None:
     held = [pair for of in held_out().values() for pair in of]
-    assert sum(inside for _, inside in held) / len(held) == pytest.approx(0.9, abs=0.03)
+    assert sum(inside for _, inside in held) / len(held) == pytest.approx(0.9, abs=0.035)
     for distance in range(1, MOST_DOUBLINGS + 1):
         at = [inside for doublings, inside in held if round(doublings) == distance]
-        assert sum(at) / len(at) == pytest.approx(0.9, abs=0.03), distance
+        assert sum(at) / len(at) == pytest.approx(0.9, abs=0.035), distance
 
 
 def test_the_families_are_not_alike_as_the_docs_say() -> None:
     shares = {family: sum(inside for _, inside in of) / len(of) for family, of in held_out().items()}
-    assert min(shares, key=shares.__getitem__) == "grok1"
-    assert shares["grok1"] == pytest.approx(1 / 3)
-    assert sum(shares.values()) / len(shares) == pytest.approx(0.79, abs=0.005)
+    assert min(shares, key=shares.__getitem__) == "maxtext_llama2/70b"
+    assert shares["maxtext_llama2/70b"] == pytest.approx(5 / 12)
+    assert shares["nemotron4/340b"] == pytest.approx(28 / 38)
+    assert sum(shares.values()) / len(shares) == pytest.approx(0.88, abs=0.005)
+
+
+def test_the_wider_range_of_experts_and_mamba_layers_holds_as_often() -> None:
+    """Without `WIDER`, it held for 9 of the 13 pairs of models with experts, and 10 of the 18 of the other one."""
+    held = {family: [inside for _, inside in of] for family, of in held_out().items() if family in UNLIKE}
+    counts = {family: (sum(inside), len(inside)) for family, inside in held.items()}
+    assert counts == {"llama4": (6, 6), "grok1": (5, 6), "deepseek_v3": (1, 1), "nemotronh": (17, 18)}
+    known = families()
+    assert max(doublings for family in UNLIKE[:3] for doublings, _ in pairs(known[family])) == FEW_DOUBLINGS
 
 
 def scaled(case: Case, folder: Path = examples.BASELINES, gpu: str = "h100") -> ExpectedRange:
@@ -177,6 +196,23 @@ def test_it_is_no_narrower_than_that_of_a_doubling() -> None:
     found = scaled(replace(CASE, gpus=544, gbs=1088))
     assert found.scales[0] == 512
     assert found.high / found.low == pytest.approx(math.exp(SLOWER + FASTER))
+
+
+def test_that_of_a_model_with_experts_or_mamba_layers_is_wider_and_goes_less_far() -> None:
+    """`gpt_oss` and `nemotron3` have experts; `nemotron_h` has Mamba layers alone."""
+    for case_id, recipe, gpu in (
+        ("120b-bf16-128gpus", "gpt_oss", "b300"),
+        ("120b-mxfp8-128gpus", "nemotron3", "b200"),
+    ):
+        case = examples.case(case_id, recipe, release="26.06.01", gpu=gpu)
+        found = scaled(case, gpu=gpu)
+        assert found.high / found.low == pytest.approx(math.exp(WIDER * (SLOWER + FASTER)))
+        far = replace(case, gpus=8 * 64, gbs=case.gbs * 4)
+        reason = "the nearest published scale, 64 GPUs, is 3 doublings away, more than 2"
+        assert why_not(far, gpu=gpu) == reason
+    dense = examples.case("70b-fp8_cs-512gpus", release="26.06.01")
+    found = scaled(dense)
+    assert found.high / found.low == pytest.approx(math.exp((SLOWER + FASTER) * math.sqrt(3)))
 
 
 @pytest.mark.parametrize(
@@ -303,4 +339,4 @@ def test_so_many_cases_that_nobody_published_a_number_for_have_a_range() -> None
                 counts["reason"] += bool(found.why_none)
                 counts["range"] += found.range is not None
                 counts["nothing"] += found == Scaled()
-    assert counts == {"range": 26, "reason": 39, "nothing": 240}
+    assert counts == {"range": 21, "reason": 44, "nothing": 240}
