@@ -10,7 +10,7 @@ BEGINNING = 4096
 """So many bytes of a file are looked at."""
 
 GZIP, XZ, ZSTANDARD = (f"compressed with {name}" for name in ("gzip", "xz", "Zstandard"))
-TAR, BINARY = "a tar archive", "binary"
+TAR = "a tar archive"
 _BY_BEGINNING = {
     rb"\x1f\x8b": GZIP,
     rb"\xfd7zXZ\0": XZ,
@@ -34,4 +34,4 @@ def contents(begins: bytes) -> str:
         if re.match(pattern, begins, re.DOTALL):
             return name
     usual = len(_UNUSUAL.findall(begins)) <= _MOST_UNUSUAL * len(begins.replace(b"\0", b""))
-    return "" if usual else BINARY
+    return "" if usual else "binary"
