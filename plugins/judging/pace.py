@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plugins.baselines.expected import Expected
 from plugins.judging.figures import percent, seconds, signed, statistic_name, steps_listed
-from plugins.judging.steadiness import fell, instability, more_runs, stall_remarks, stalled
+from plugins.judging.steadiness import fell, instability, more_runs, stall_remarks, stalled, undecided
 from plugins.judging.verdicts import Band, Verdict
 from plugins.metrics import Measurement
 from plugins.record.verdict import Kind
@@ -21,6 +21,8 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
 
     The first of these that holds decides:
 
+    - If the median or the last steps are out of the band by less than chance explains, and the median of all settled
+      steps is inside, the run is noisy.
     - If the median is out of the band, the run is too slow or too fast, even if the statistic is in the band.
     - If the last steps became too slow, the run is too slow.
     - If the steps scatter or stall beyond the baseline's limits, or if the mean, which includes all stalls,
@@ -41,6 +43,9 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
         return Verdict(published, (_reason(published, expected, timing.step_time),), remarks)
+    reason = undecided(measurement, band)
+    if reason:
+        return Verdict(Kind.NOISY, (reason, "another run would tell"), remarks)
     if steady is not Kind.PASSED and published is steady:
         return Verdict(steady, (_reason(steady, expected, slower),), remarks)
     if steady is not Kind.PASSED:

@@ -24,6 +24,14 @@ If 3 % of the steps stall by 5 to 30 %, six of forty do so in one run of a thous
 """
 
 
+BY_CHANCE = 0.5
+"""The steady median is out of the band by chance if it is so by less than this many of its standard errors.
+
+The error is that of independent steps. If each step is like the one before, ten of them together are out of the band in
+one healthy run of 4,000, but seldom by more.
+"""
+
+
 def fell(measurement: Measurement, band: Band) -> bool:
     """Whether the run became too slow at its end.
 
@@ -31,6 +39,26 @@ def fell(measurement: Measurement, band: Band) -> bool:
     """
     timing = measurement.timing
     return band.side(timing.tail) is Kind.TOO_SLOW and timing.fell
+
+
+def undecided(measurement: Measurement, band: Band) -> str:
+    """Why the last steps do not tell the pace although they are out of the band; "" if they tell, or are inside.
+
+    They are out of it by less than chance explains, and the median of all settled steps is inside.
+    """
+    timing = measurement.timing
+    place, end, error = timing.judged.unit.end_is, timing.tail, timing.tail_error
+    if band.side(timing.steady) is not Kind.PASSED:
+        place, end, error = "steady median is", timing.steady, BY_CHANCE * timing.steady_error
+    elif not fell(measurement, band):
+        return ""
+    sides = {band.side(end * (1 - error)), band.side(end * (1 + error))}
+    if Kind.PASSED not in sides or band.side(timing.settled) is not Kind.PASSED:
+        return ""
+    return (
+        f"the {place} {seconds(end)}, out of the band by less than chance explains ({percent(error)}), and the median of all "
+        f"settled steps is {seconds(timing.settled)}, inside"
+    )
 
 
 def instability(measurement: Measurement, tolerance: Tolerance) -> str:

@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -316,6 +316,49 @@ def test_strict_last_judges_by_the_published_statistic_alone(factor: float, kind
 
 def test_strict_last_fails_an_outlier() -> None:
     assert verdict(times(s49=13.1), strict_last=True).kind is Kind.TOO_SLOW
+
+
+def scattered(by: float, end: Sequence[float]) -> list[float]:
+    """Steps around the published time with this standard deviation, as a normal distribution has them, and then these."""
+    count = 50 - len(end)
+    places = [(11 * i % count + 0.5) / count for i in range(count)]
+    return [*(STEP_TIME * (1 + by * statistics.NormalDist().inv_cdf(place)) for place in places), *end]
+
+
+@pytest.mark.parametrize(
+    ("run", "headline"),
+    [
+        (
+            scattered(0.02, [10.64] * 10),
+            "noisy: the steady median is 10.64 s, out of the band by less than chance explains (0.6 %), and the median of all "
+            "settled steps is 10.18 s, inside; another run would tell",
+        ),
+        (scattered(0.02, [10.75] * 10), "too slow: 10.75 s a step"),
+        (
+            scattered(0.02, [9.12] * 10),
+            "noisy: the steady median is 9.12 s, out of the band by less than chance explains (0.68 %), and the median of all "
+            "settled steps is 9.992 s, inside; another run would tell",
+        ),
+        (scattered(0.02, [9.0] * 10), "too fast: 9 s a step"),
+        (
+            scattered(0.01, [10.65] * 5),
+            "noisy: the median of the last 5 steps is 10.65 s, out of the band by less than chance explains (0.52 %), and the "
+            "median of all settled steps is 10.09 s, inside; another run would tell",
+        ),
+        (scattered(0.01, [10.75] * 5), "too slow: 10.75 s a step"),
+    ],
+)
+def test_last_steps_that_are_out_of_the_band_by_chance_do_not_decide(run: list[float], headline: str) -> None:
+    """With steps correlated by 0.8 at 2 %, 6 of 10,000 runs of a healthy cluster were called too slow so."""
+    for statistic in ("last", "mean:35-49"):
+        assert verdict(run, statistic=statistic).headline.startswith(headline)
+
+
+@pytest.mark.parametrize("statistic", ["last", WINDOW])
+def test_a_slow_cluster_is_too_slow_however_its_steps_scatter(statistic: str) -> None:
+    """All settled steps are out of the band, not the last ten alone."""
+    run = [1.065 * seconds for seconds in scattered(0.02, [STEP_TIME] * 10)]
+    assert verdict(run, statistic=statistic).kind is Kind.TOO_SLOW
 
 
 # The band's edges
