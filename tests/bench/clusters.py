@@ -187,6 +187,12 @@ def nemo2(seconds: Sequence[float]) -> list[Step]:
     return [_step(i, f"{value:.4g}", 4) for i, value in enumerate(seconds)]
 
 
+def megatron_bridge(seconds: Sequence[float]) -> list[Step]:
+    """As Megatron-Bridge prints each iteration: in ms, with one digit behind the point."""
+    printed = [f"{1000 * value:.1f}" for value in seconds]
+    return [Step(i, float(text) / 1000, resolution(text) / 1000) for i, text in enumerate(printed)]
+
+
 def running_means(seconds: Sequence[float], size: int = 5) -> list[float]:
     """What NeMo's timer has after each step: the mean over the last `size` steps, at the start over as many as there are."""
     return [sum(seconds[max(0, i - size + 1) : i + 1]) / min(i + 1, size) for i in range(len(seconds))]
@@ -281,6 +287,12 @@ def figures() -> dict[str, Figure]:
         *(
             (name, nemo, nemo2, published(examples.CASE, "llama3", None, name))
             for name in ("last", "mean:11-44", "mean:35-44")
+        ),
+        (
+            "mean:35-49",
+            "Megatron-Bridge, ms with one digit behind the point",
+            megatron_bridge,
+            published("llama3-70b-fp8_cs-64gpus", "megatron_bridge", "26.04", "mean:35-49"),
         ),
         (
             "last, nemo1, over: 5",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from plugins.baselines.baseline_file import load_baselines
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
 from plugins.record.verdict import Kind
@@ -20,6 +21,7 @@ from tests.bench import clusters, noise_tables, rates, tallies
 from tests.bench.clusters import Cluster, figures
 from tests.unit import aks, examples
 from tests.unit.logs.test_means import log_text
+from tests.unit.logs.test_megatron_lm import line
 from tests.unit.logs.test_nemo1 import bar
 
 RUNS, FEW = 20, 5
@@ -41,7 +43,7 @@ def table() -> dict[tallies.Cell, tallies.Tally]:
 
 
 def test_the_table_has_every_cell(table: tallies.Table) -> None:
-    assert len(table) == len(figures()) * (3 * 3 * 2 * 11 + len(clusters.VARIANTS) + 2 * 41) == 1752
+    assert len(table) == len(figures()) * (3 * 3 * 2 * 11 + len(clusters.VARIANTS) + 2 * 41) == 2044
     assert all(tally.runs == cell.runs(RUNS) >= tallies.LEAST for cell, tally in table.items())
 
 
@@ -170,6 +172,9 @@ def read(name: str, seconds: Sequence[float]) -> Sequence[Step]:
         return examples.parse(bars + "\n", "nemo1").steps
     if "dllogger" in name:
         return examples.parse(log_text(seconds), "dllogger").steps
+    if name == "mean:35-49":
+        bridge = "".join(f"{line(i, f'{1000 * time:.1f}')}\n" for i, time in enumerate(seconds, start=1))
+        return examples.parse(bridge, "megatron_bridge").steps
     if "every: 10" in name:
         means = [sum(seconds[i : i + 10]) / 10 for i in range(0, 100, 10)]
         lines = aks.log_lines(means, of=aks.case(aks.LARGE))
@@ -190,6 +195,11 @@ def test_steps_are_those_that_are_read_from_a_log(name: str) -> None:
     assert [step[0] for step in here] == [step[0] for step in there]
     for one, other in zip(here, there, strict=True):
         assert one[1:] == pytest.approx(other[1:], rel=1e-9)
+
+
+def test_the_statistic_of_every_case_of_megatron_bridge_is_simulated() -> None:
+    tables = load_baselines(examples.BASELINES / "megatron_bridge.yaml").tables
+    assert {table.statistic for table in tables} == {"mean:35-49"} <= set(figures())
 
 
 # The document
