@@ -10,9 +10,16 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, Behind, MakeTrial
-from tests.system.support import TOKEN, signal_group, until
+from tests.system.support import TOKEN, finish, signal_group, until
 
 DAY = 86400
+
+# A login profile or a prologue that sets them for its user's own work.
+FILTERS = (
+    "SQUEUE_STATES=COMPLETED SQUEUE_NAMES=mine SQUEUE_PARTITION=other SQUEUE_FORMAT2=JobID SQUEUE_SORT=-p "
+    "SCANCEL_STATE=PENDING SCANCEL_NAME=mine SCANCEL_PARTITION=other SCANCEL_INTERACTIVE=true SINFO_PARTITION=other "
+    "SACCT_FORMAT=JobID SLURM_TIME_FORMAT=relative SLURM_RESTART_COUNT=3 SBATCH_HOLD=true"
+)
 OTHERS = {
     "GITHUB_TOKEN": "ghp_planted-by-a-test-0123456789",
     "AWS_SECRET_ACCESS_KEY": "planted/by+a/test/0123456789",
@@ -140,3 +147,29 @@ def test_no_secret_is_left_behind(make_trial: MakeTrial, knobs: dict[str, Any], 
     # Upstream's own traces: the job's output under `set -x`, and what the job itself prints.
     traced = [path.name for path, data in stage.items() if TOKEN.encode() in data]
     assert [name for name in traced if not name.startswith(("sbatch_", "log-"))] == []
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "kill -9"])
+def test_options_of_the_login_shell_hide_no_job_and_keep_none_from_being_cancelled(
+    make_trial: MakeTrial, tmp_path: Path, end: str
+) -> None:
+    words = f'"export PATH={tmp_path / "bin"}:$PATH {FILTERS}"'
+    trial = make_trial(hang_at=5, keys={"prologue": words, "launch_minutes": "0.5"})
+    gate = trial.gate("sbatch", after=True)
+    if end == "Ctrl-C":
+        trial.start().until_steps(5)
+        assert trial.process is not None
+        signal_group(trial.process, signal.SIGINT)
+        result = trial.end()
+        assert "was cancelled" in result.case(CASE)["headline"]
+        return
+    # The session dies before its launcher has named the job.
+    gate.shut()
+    trial.start()
+    job = trial.job()
+    trial.kill()
+    swept = trial.session("suites", "--sweep")
+    gate.open()
+    done = finish(swept, trial.results)
+    assert (done.status, f"job {job.id} is over" in done.out) == (0, True), done.out
+    assert trial.living() == []

@@ -2,11 +2,13 @@ export COLUMNS=4096 TERM=dumb
 exec {pacemark_out}>&1 >&2
 module load slurm
 exec >&$pacemark_out {pacemark_out}>&-
+IFS=$' \t\n'
+unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}"
 # llama3/70b-fp8-512gpus on site big-one: 64 nodes
 set -eu
 cd /lustre/nemo/llama3.1
 . /lustre/nemo/venv/bin/activate
-unset SBATCH_EXPORT SBATCH_ARRAY_INX SBATCH_OUTPUT SBATCH_ERROR SBATCH_TIMELIMIT FORCE_COLOR LOAD_CHECKPOINT_PATH OPTIMIZATION_NAME OPTIMIZATION_CODE RUN_CONF_IMAGE
+unset FORCE_COLOR LOAD_CHECKPOINT_PATH OPTIMIZATION_NAME OPTIMIZATION_CODE RUN_CONF_IMAGE
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT
 export DTYPE=fp8

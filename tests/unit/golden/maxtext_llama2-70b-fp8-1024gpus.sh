@@ -2,10 +2,12 @@ export COLUMNS=4096 TERM=dumb
 exec {pacemark_out}>&1 >&2
 module load slurm
 exec >&$pacemark_out {pacemark_out}>&-
+IFS=$' \t\n'
+unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}"
 # maxtext_llama2/70b-fp8-1024gpus on site big-one: 128 nodes
 set -eu
 cd /lustre/nemo/maxtext_llama2
-unset SBATCH_EXPORT SBATCH_ARRAY_INX SBATCH_OUTPUT SBATCH_ERROR SBATCH_TIMELIMIT FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS RUN_CONF_IMAGE OPTIMIZATION_NAME OPTIMIZATION_CODE
+unset FORCE_COLOR SLURM_GPUS_PER_NODE SBATCH_GPUS RUN_CONF_IMAGE OPTIMIZATION_NAME OPTIMIZATION_CODE
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT
 export STAGE_PATH=/lustre/nemo/maxtext_llama2

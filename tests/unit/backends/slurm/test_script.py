@@ -74,9 +74,40 @@ def _token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_prologue_prints_is_no_answer() -> None:
     for words in ("echo 17; echo '- Job id: 18' # 19", "# nothing", ""):
-        script = f"{preamble(section(prologue=words))}echo 20"
+        script = f"{preamble(words)}echo 20"
         done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
         assert (done.stdout, "17" in done.stderr) == ("20\n", "17" in words)
+
+
+# Source: ENVIRONMENT VARIABLES of squeue(1), scancel(1), sinfo(1), sacct(1) and scontrol(1), and their getenv() calls, Slurm
+# 22.05 to 26.05; of sbatch(1) and srun(1) those that move a job or its log.
+OPTIONS = {
+    "SQUEUE": "ACCOUNT ALL ARRAY FEDERATION FORMAT FORMAT2 LICENSES LOCAL NAMES PARTITION PRIORITY QOS SIB SIBLING SORT STATES USERS",
+    "SCANCEL": "ACCOUNT BATCH CRON CTLD FULL HURRY INTERACTIVE NAME PARTITION QOS STATE USER VERBOSE WCKEY",
+    "SINFO": "ALL FEDERATION FORMAT FUTURE LOCAL PARTITION SORT",
+    "SACCT": "FEDERATION FORMAT LOCAL",
+    "SCONTROL": "ALL FEDERATION FUTURE LOCAL SIB SIBLING",
+    "SBATCH": "ARRAY_INX CLUSTERS ERROR EXPORT HOLD NO_REQUEUE OUTPUT REQUEUE TEST_ONLY TIMELIMIT WAIT",
+    "SRUN": "CONTAINER ERROR EXPORT_ENV INPUT OUTPUT",
+    "SLURM": "BITSTR_LEN RESTART_COUNT TIME_FORMAT TOPO_LEN",
+}
+VARIABLES = [f"{tool}_{word}" for tool, words in OPTIONS.items() for word in words.split()]
+LEADING = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+
+
+@pytest.mark.parametrize("place", ["profile", "prologue"])
+def test_no_variable_of_a_profile_or_prologue_is_an_option_of_slurms_tools(place: str) -> None:
+    lines = "\n".join([*(f"export {name}=x" for name in [*VARIABLES, *LEADING]), "set -u; IFS=E:"])
+    script = preamble(lines) if place == "prologue" else f"{lines}\n{preamble('')}"
+    command = ["env", "-i", f"PATH={os.environ['PATH']}", "bash", "-c"]
+    done = subprocess.run(
+        [*command, f'{script}env; three="1 2 3"; printf "%s\\n" $three'],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    names = [line.partition("=")[0] for line in done.stdout.splitlines()]
+    assert not set(VARIABLES) & set(names)
+    assert set(LEADING) <= set(names)
+    assert names[-3:] == ["1", "2", "3"]
 
 
 class Cluster:
@@ -305,14 +336,13 @@ def test_what_would_spoil_the_run_is_taken_out_of_the_environment(
         "OPTIMIZATION_NAME",
         "OPTIMIZATION_CODE",
         "RUN_CONF_IMAGE",
-        "SBATCH_EXPORT",
-        "SBATCH_ARRAY_INX",
+        *VARIABLES,
     ]
     for name in names:
         monkeypatch.setenv(name, "left over")
     monkeypatch.setenv("ENABLE_PROFILE", "true")
     found = cluster.submit()
-    assert not set(names) & set(found)
+    assert [name for name in names if found.get(name) == "left over"] == []
     assert found["ENABLE_PROFILE"] == "false"
 
 
