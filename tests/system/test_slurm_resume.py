@@ -25,6 +25,7 @@ from tests.system.support import (
     start,
     until,
 )
+from tests.system.test_slurm_session_faults import DAY, skewed
 
 # A launcher that was cut off may submit for that long; the lab's needs two seconds, on a busy machine ten.
 LAUNCH = {"launch_minutes": "0.5"}
@@ -167,17 +168,51 @@ def test_what_a_dead_session_left_is_cancelled(
 
 
 def test_a_job_that_is_not_ours_is_left_alone(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    """The ledger's id now belongs to somebody else's job: a cluster that was set up anew."""
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)
-    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    """The ledger's id belongs to a job of another name, submitted at another time: a cluster that was set up anew."""
+    site = site_file(
+        slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path, limits=", cancel_seconds: 3"
+    )
+    env = skewed(tmp_path / "clock", -DAY)
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results", env=env)
     until(lambda: followed(tmp_path / "results"), "a job that is followed")
     kill(process)
     (job,) = slurm_lab.squeue()
     slurm_lab.run("scontrol", "update", f"JobId={job.id}", "JobName=somebody-elses")
-    pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+    words = f"job {job.id} is named somebody-elses, and is ours only if it was renamed"
+    assert (swept.status, f"NOT confirmed ({words})" in swept.out) == (1, True), swept.out
     assert [found.id for found in slurm_lab.squeue()] == [job.id]
     slurm_lab.run("scancel", str(job.id))
     until(lambda: not slurm_lab.squeue(), "the end of the test's own job")
+
+
+@pytest.mark.parametrize("end", ["Ctrl-C", "--sweep", "--resume"])
+def test_a_job_that_an_administrator_renames_in_mid_run_is_still_ours(
+    slurm_lab: SlurmLab, tmp_path: Path, end: str
+) -> None:
+    stage = slurm_lab.stage(tmp_path.name, **({"hang_at": 5} if end != "--resume" else {}))
+    if end == "--resume":
+        stage.hold(5)
+    site = site_file(slurm_lab, stage, tmp_path)
+    process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
+    until(lambda: followed(tmp_path / "results"), "a job that is followed")
+    if end != "Ctrl-C":
+        kill(process)
+    (job,) = slurm_lab.squeue()
+    slurm_lab.run("scontrol", "update", f"JobId={job.id}", "JobName=rack-7")
+    if end == "--resume":
+        stage.let_go()
+        assert resume(site, tmp_path).case()["verdict"] == "passed"
+    elif end == "--sweep":
+        swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
+        assert (swept.status, f"job {job.id} is over" in swept.out) == (0, True), swept.out
+    else:
+        until(
+            lambda: f"job {job.id}, which the cluster named rack-7" in process.said(), "its new name is told"
+        )
+        signal_group(process, signal.SIGINT)
+        assert "was cancelled" in finish(process, tmp_path / "results").case()["headline"]
+    assert slurm_lab.squeue() == []
 
 
 def test_a_worker_that_is_killed_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path) -> None:

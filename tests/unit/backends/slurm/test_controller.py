@@ -160,11 +160,21 @@ def test_a_job_that_was_listed_is_gone_once_a_whole_list_lacks_it(tools: Tools) 
     tools.lists(row(job(18), "RUNNING"))
     gone = JobState(Phase.GONE, "GONE (sacct: status 1: Slurm accounting storage is disabled)")
     assert tools.states(JOB, job(18))[0] == gone
-    assert tools.started == ["squeue", "sacct"]
+    # The list may lack it for other reasons. scontrol says that the controller does not know the id.
+    assert tools.started == ["squeue", "sacct", "scontrol"]
     # Of a single id squeue says it by an error.
     tools.answers["squeue"] = FORGOTTEN
     assert tools.states(JOB) == [gone]
     assert tools.started == ["squeue"]
+
+
+def test_a_filter_that_hides_a_running_job_does_not_make_it_gone(tools: Tools) -> None:
+    """As good as squeue in a wrapper that shows one partition. Nothing but `Invalid job id` confirms an end."""
+    tools.lists(row(JOB, "RUNNING"))
+    tools.states(JOB)
+    tools.lists()
+    tools.answers["scontrol"] = Answer(0, f"JobId=17 JobName={JOB.name} JobState=RUNNING NodeList=n1", "")
+    assert tools.states(JOB)[0].phase is Phase.RUNNING
 
 
 @pytest.mark.parametrize("listed", ["never", "by a list without titles"])
@@ -214,9 +224,55 @@ def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> No
     assert tools.states(JOB, job(18))[0].phase is Phase.RUNNING
     cancel(tools.login, tools.controller, [JOB])
     assert tools.started[-2:] == ["squeue", "scancel"]
-    # From now on, another name is another job.
+    # That of another user is another job.
     tools.lists(row(JOB, "RUNNING", name="theirs"))
+    tools.answers["mine"] = Answer(0, TITLES, "")
     assert tools.states(JOB)[0].raw == "GONE (the id is now another job's, named theirs)"
+
+
+# An administrator may do so in mid-run: `scontrol update JobId=17 JobName=held-for-rack-7`.
+
+
+def renamed(tools: Tools, name: str, *, submitted: int = NOW, state: str = "RUNNING") -> JobState:
+    """What is said of the job once this user's job of its id has this name."""
+    rows = row(JOB, state, name=name, submitted=submitted)
+    tools.lists(rows)
+    tools.answers["mine"] = Answer(0, TITLES + rows, "")
+    return tools.states(JOB)[0]
+
+
+def test_a_job_that_is_renamed_in_mid_run_is_still_ours(tools: Tools) -> None:
+    tools.controller.names.expect(JOB.name)
+    for name in (JOB.name, "rack-7", "rack-8", JOB.name, "rack-9"):
+        assert renamed(tools, name).phase is Phase.RUNNING
+        assert tools.controller.names.as_listed(JOB).cluster_name == name
+    cancel(tools.login, tools.controller, [JOB])
+    assert tools.started[-2:] == ["squeue", "scancel"]
+    assert renamed(tools, "rack-9", state="COMPLETED").phase is Phase.SUCCEEDED
+    assert tools.controller.times(JOB).ended == NOW + 500
+
+
+def test_a_job_that_was_requeued_and_renamed_at_once_is_neither_over_nor_cancelled(tools: Tools) -> None:
+    """A requeue sets the time of the submission anew (src/slurmctld/job_mgr.c): it may be another job of the id."""
+    tools.controller.names.expect(JOB.name)
+    assert renamed(tools, JOB.name).phase is Phase.RUNNING
+    # Under its own name the new time is learned.
+    assert renamed(tools, JOB.name, submitted=NOW + 60).phase is Phase.RUNNING
+    assert renamed(tools, "rack-7", submitted=NOW + 60).phase is Phase.RUNNING
+    state = renamed(tools, "rack-8", submitted=NOW + 120)
+    assert state.phase is Phase.UNKNOWN
+    assert state.reason == "job 17 is named rack-8, and is ours only if it was renamed"
+    cancel(tools.login, tools.controller, [JOB])
+    assert "scancel" not in tools.started
+
+
+def test_accounting_that_still_has_the_first_name_is_believed(tools: Tools) -> None:
+    tools.controller.names.expect(JOB.name)
+    renamed(tools, "rack-7")
+    tools.answers["squeue"] = FORGOTTEN
+    tools.answers["sacct"] = Answer(0, f"17|{JOB.name}|COMPLETED|n|0:0|{NOW}|{NOW + 500}\n", "")
+    assert tools.states(JOB)[0].phase is Phase.SUCCEEDED
+    assert tools.controller.times(JOB).ended == NOW + 500
 
 
 @pytest.mark.parametrize(
@@ -243,8 +299,7 @@ def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_ar
     assert ("scancel" in tools.started) is (phase is not Phase.UNKNOWN)
     if phase is Phase.UNKNOWN:
         assert (
-            tools.states(JOB)[0].raw
-            == "unclear: job 17 is named site-17, and is ours only if Slurm renamed it"
+            tools.states(JOB)[0].raw == "unclear: job 17 is named site-17, and is ours only if it was renamed"
         )
 
 
