@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,6 +125,42 @@ def test_an_srun_without_pyxis_or_pmix_is_told_with_what_to_do(site: Site, recip
     assert not isinstance(lack, Unprovisioned)
     site.srun("pmix", "pmi1")
     assert "PMIx in Slurm is missing\n    mend: have the administrator" in str(site.lack(recipe))
+
+
+@EACH
+def test_a_path_without_slurms_tools_blames_neither_pyxis_nor_pmix(
+    site: Site, recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile loads no module of Slurm: whether srun knows Pyxis is not known."""
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for tool in [
+        "bash",
+        "timeout",
+        "stat",
+        "find",
+        "dd",
+        "base64",
+        "grep",
+        "head",
+        "od",
+        "tr",
+        "id",
+        "cat",
+        "python3",
+    ]:
+        (plain / tool).symlink_to(shutil.which(tool) or "/nonexistent")
+    monkeypatch.setenv("PATH", str(plain))
+    lack = str(site.lack(recipe))
+    assert "sbatch on the PATH of a login shell is missing\n    mend: set `prologue` in the site file" in lack
+    assert "srun on the PATH of a login shell is missing" in lack
+    assert not re.search("Pyxis|PMIx", lack)
+    # srun alone is missing.
+    for tool in ("sbatch", "squeue", "scancel", "scontrol"):
+        (plain / tool).symlink_to(site.tools / tool)
+    lack = str(site.lack(recipe))
+    assert "srun on the PATH of a login shell is missing" in lack
+    assert not re.search("Pyxis|PMIx", lack)
 
 
 @EACH

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
 
 from fixtures.backends.shell import Answer
+from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import Denied, Unreachable
 from tests.unit import examples
@@ -98,6 +99,16 @@ def test_a_profile_may_ask_a_question_and_set_variables(tmp_path: Path) -> None:
         connection.close()
 
 
+def test_a_profile_that_sets_ifs_changes_no_script(tmp_path: Path) -> None:
+    (tmp_path / ".bash_profile").write_text("IFS=:\nset -u\n")
+    (tmp_path / "log").write_bytes(b"step 1\n")
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect(command_seconds=10)
+        assert connection.run("words='1 2'; printf '%s,' $words").out == "1,2,"
+        assert files.read(connection, str(tmp_path / "log"), 0, 100) == b"step 1\n"
+        connection.close()
+
+
 def test_a_profile_that_takes_longer_than_a_command_may_is_told(tmp_path: Path) -> None:
     """Also if the launcher that is to run may take longer."""
     (tmp_path / ".bash_profile").write_text("sleep 60\n")
@@ -110,14 +121,21 @@ def test_a_profile_that_takes_longer_than_a_command_may_is_told(tmp_path: Path) 
         connection.close()
 
 
-def test_a_profile_that_ends_the_shell_is_told(tmp_path: Path) -> None:
-    (tmp_path / ".bash_profile").write_text("exit 3\n")
+@pytest.mark.parametrize("line", ["exit 3", "exec bash", "exec sh"])
+def test_a_profile_that_ends_the_shell_is_told(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".bash_profile").write_text(f"{line}\n")
     with serving(tmp_path, Shells) as sshd:
         connection = sshd.connect()
         with pytest.raises(
             Unreachable, match="the login shell ended: the profile of its login shell must end"
-        ):
+        ) as caught:
             _run(connection)
+        connection.close()
+        assert "If it has `exec bash` or `exit`, put `[[ $- == *i* ]] &&` before that" in str(caught.value)
+        # This mends it.
+        (tmp_path / ".bash_profile").write_text(f"[[ $- == *i* ]] && {line}\n")
+        connection = sshd.connect()
+        assert connection.run("echo there").out == "there\n"
         connection.close()
 
 
