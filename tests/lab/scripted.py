@@ -59,7 +59,7 @@ class Script:
     """What the scheduler plays.
 
     The jobs: `timeline`; `ends`: with its last state a job is over; `forget_after`: seconds until the controller
-    drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another job, of this name; `plugin`: the name that a plug-in gives it; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
+    drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another user's job, of this name; `plugin`: the name that a plug-in gives it; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
     The tools: `faults` by tool (an sbatch that fails or hangs has made its job all the same); `appears_after`:
     seconds until the controller knows a job; `reply`: what sbatch prints; `stdout` and `stderr`: banners of every
     tool; `cancel_ignored`: scancel succeeds and nothing happens. sacct: `accounted`: the state it says, whatever is

@@ -186,7 +186,7 @@ def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     for job in jobs:
         state, _, _ = scheduler.moment(job)
         for shown, _ in scheduler.shown(job):
-            if given.name in (None, named(scheduler, job)) and given.user in (None, user()):
+            if given.name in (None, named(scheduler, job)) and given.user in (None, owner(scheduler, job)):
                 fields = {
                     "JobArrayID": shown,
                     "Name": named(scheduler, job),
@@ -301,6 +301,11 @@ def named(scheduler: Scheduler, job: Job) -> str:
     if scheduler.calls("squeue") > 1 and scheduler.script["renamed"]:
         name = scheduler.script["renamed"]
     return name
+
+
+def owner(scheduler: Scheduler, job: Job) -> str:
+    """The user whose job it is. The job that an id passes to is another user's."""
+    return "them" if named(scheduler, job) == scheduler.script["renamed"] else user()
 
 
 def fail(text: str) -> NoReturn:

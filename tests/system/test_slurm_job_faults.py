@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, MAXTEXT, NEMOTRON, MakeTrial, Trial
-from tests.system.support import pacemark, signal_group, until
+from tests.system.support import login, pacemark, signal_group, until
 
 ALL = "gpu[001-256]"
 
@@ -313,3 +313,24 @@ def test_a_job_that_slurm_renames_is_followed_by_its_id(
     assert lab.squeue() == []
     assert result.verdicts == {CASE: "passed" if ends == "by itself" else "infrastructure"}, result.out
     assert re.search(r"8b-bf16-8gpus: job (\d+), which the cluster named site-\1", result.out)
+
+
+def test_a_cluster_that_may_have_no_more_jobs_is_named(lab: SlurmLab, make_trial: MakeTrial) -> None:
+    """sbatch waits and says so, but NeMo-Run keeps it to itself until its bound ends it."""
+    configuration = lab.root / "slurm.conf"
+    text = configuration.read_text()
+    other = lab.run(
+        "sbatch", "--parsable", "--account=lab_acct", "--output=/dev/null", "--wrap=sleep 6000"
+    ).strip()
+    configuration.write_text(f"{text}\nMaxJobCount=1\n")
+    lab.stop_controller()
+    lab.start_controller()
+    try:
+        trial = make_trial(keys={"launch_minutes": "0.4", "ssh": login(lab, ", command_seconds: 20")})
+        headline = trial.start().end().case(CASE)["headline"]
+        assert "Slurm has as many jobs as it may have (MaxJobCount 1): sbatch waits until" in headline
+    finally:
+        configuration.write_text(text)
+        lab.stop_controller()
+        lab.start_controller()
+        lab.run("scancel", other)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,31 @@ def test_two_sessions_on_one_site_do_not_touch_each_other(make_trial: MakeTrial)
     assert cancelled.verdicts == {CASE: "infrastructure"}
     assert passed.verdicts == {CASE: "passed"}, passed.out
     assert [job.state for job in (*one.jobs(), *other.jobs())] == ["CANCELLED", "COMPLETED"]
+
+
+def test_a_launch_in_the_second_of_another_is_launched_again(make_trial: MakeTrial) -> None:
+    """As of a session that launches the same case on the same stage in each second, until this one has noticed it."""
+    trial = make_trial()
+    name = "pretrain_llama3.1_8b_bf16_8"
+    folder = trial.stage.path / "experiments" / name
+
+    def noticed() -> bool:
+        assert trial.process is not None
+        if "another launch began in the same second: launching it again" in trial.process.said():
+            return True
+        for ahead in range(60):
+            (folder / f"{name}_{int(time.time()) + ahead}").mkdir(parents=True, exist_ok=True)
+        return False
+
+    trial.start()
+    until(noticed, "a launch that failed")
+    for taken in folder.iterdir():
+        # This one's own folder has something in it.
+        with contextlib.suppress(OSError):
+            taken.rmdir()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert len(trial.jobs()) == 1
 
 
 @pytest.mark.parametrize(

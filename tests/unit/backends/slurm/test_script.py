@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.shell import Answer, Hear
+from fixtures.backends.shell import Answer, Hear, unheard
 from fixtures.backends.slurm import launcher
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
@@ -571,7 +571,7 @@ WAITS = "sbatch: error: Slurm temporarily unable to accept job, sleeping and ret
 def test_what_sbatch_says_while_it_waits_is_shown_at_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
 
-    def run(self: SshConnection, script: str, *, heard: Hear, **how: object) -> Answer:
+    def run(self: SshConnection, script: str, *, heard: Hear = unheard, **how: object) -> Answer:
         for line in ("module loaded", WAITS, f"sbatch: warning: the token is {TOKEN}"):
             heard(line)
         return Answer(124, "", f"{WAITS}\n")
@@ -586,6 +586,73 @@ def test_what_sbatch_says_while_it_waits_is_shown_at_once_and_kept(monkeypatch: 
         f"{examples.case().key}: {WAITS}",
         f"{examples.case().key}: sbatch: warning: the token is <HF_TOKEN>",
     ]
+
+
+@pytest.mark.parametrize(
+    ("config", "listed", "words"),
+    [
+        (
+            "MaxJobCount = 3",
+            "1\n2\n3_0\n",
+            r"; Slurm has as many jobs as it may have \(MaxJobCount 3\): sbatch waits",
+        ),
+        ("MaxJobCount = 3", "1\n2\n", "nothing$"),
+        ("maintenance", "1\n2\n", "nothing$"),
+    ],
+)
+def test_a_launcher_whose_sbatch_waits_unheard_says_that_slurm_is_full(
+    monkeypatch: pytest.MonkeyPatch, config: str, listed: str, words: str
+) -> None:
+    """NeMo-Run keeps to itself what sbatch says."""
+
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
+        if "scontrol show config" in script:
+            return Answer(0, config + "\n", "")
+        return Answer(0, listed, "") if "squeue" in script else Answer(124, "", "")
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
+    with pytest.raises(Unreachable, match=f"no answer within 600 s: status 124: .*{words}"):
+        backend.submit(examples.case(), NAME)
+
+
+# Source: nemo_run/run/experiment.py, `os.makedirs(self._exp_dir, exist_ok=False)`.
+TAKEN = (
+    "FileExistsError: [Errno 17] File exists: '/stage/experiments/pretrain_llama3/pretrain_llama3_1764350000'"
+)
+
+
+@pytest.mark.parametrize("living", ["", "4711"])
+def test_a_launch_in_the_second_of_another_is_launched_again(
+    monkeypatch: pytest.MonkeyPatch, living: str
+) -> None:
+    bounds, lines, pauses = list[float](), list[str](), list[float]()
+
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
+        if "squeue" in script:
+            return Answer(0, f"{living}|{NAME}|RUNNING||None|||||\n" if living else "", "")
+        bounds.extend(float(text) for text in re.findall(r"kill-after=20 (\S+)", script))
+        if len(bounds) < 3:
+            return Answer(1, "", f"Traceback:\n{TAKEN}\n")
+        return Answer(0, "- Job id: 4712\n- Local Directory: /logs/here\n", "")
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    monkeypatch.setattr(launcher.time, "sleep", pauses.append)
+    monkeypatch.setattr(launcher, "end_all", lambda *asked: (" All were cancelled.", False))
+    backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
+    backend.notify = lines.append
+    if living:
+        # Whatever the launcher says: it has submitted a job.
+        with pytest.raises(SubmitError, match="named 0 job ids"):
+            backend.submit(examples.case(), NAME)
+        assert len(bounds) == 1
+        return
+    assert backend.submit(examples.case(), NAME).id == "4712"
+    assert (
+        lines == [f"{examples.case().key}: another launch began in the same second: launching it again"] * 2
+    )
+    assert all(pause >= 1 for pause in pauses)
+    assert 500 < bounds[2] <= bounds[1] <= bounds[0] == 600
 
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1\n"
