@@ -109,6 +109,25 @@ def test_a_stage_that_was_full_for_a_while_is_named(small_disk: Path, make_trial
     assert re.search(r"the disk of its log is full: .*, at \d\d:\d\d:\d\d", case["headline"])
 
 
+def test_a_stage_that_was_full_while_nobody_looked_is_a_remark(
+    small_disk: Path, make_trial: MakeTrial
+) -> None:
+    """srun writes no more into a log once a write to it has failed. Its job completes."""
+    stage = make_stage(small_disk / "stage", "llama3", provisioned=True, real_step=0.05)
+    trial = make_trial(stage=stage).hold(10)
+    gate = trial.gate("squeue")
+    trial.start().until_steps(5)
+    gate.shut()
+    filler = fill(small_disk)
+    trial.let_go()
+    until(lambda: trial.living() == [], "the job's end")
+    filler.unlink()
+    gate.open()
+    case = trial.end().case(CASE)
+    assert case["verdict"] != "passed"
+    assert "if the disk of its log was full for a moment, srun wrote no more into it" in case["remarks"]
+
+
 def test_a_log_that_is_whole_only_after_the_jobs_end_is_waited_for(make_trial: MakeTrial) -> None:
     trial = make_trial(limits=", log_settle_seconds: 300").hold(10).start()
     behind = Behind(trial.log())

@@ -30,6 +30,7 @@ from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import (
+    BROKEN,
     DONE,
     MIDDLE,
     NARROW,
@@ -268,6 +269,31 @@ def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
     said = "which is NOT confirmed (pods that have not ended: a on node-0): look after it"
     assert said in session.finish()[WIDE.id].message
     assert (len(waits), waits[1]) == (2, 0.0)
+
+
+@pytest.mark.parametrize(("end", "noted"), [(DONE, True), (BROKEN, False)])
+def test_a_log_that_ends_before_a_job_that_completes_is_told_what_may_have_cut_it(
+    cluster: Cluster, start: Start, end: JobState, noted: bool
+) -> None:
+    cluster.cut_log = "the disk was full for a moment"
+    cluster.ends[WIDE.id] = [end]
+    cluster.logs[WIDE.id] = nemo2_text([10.0] * 3)
+    assert start(WIDE).finish()[WIDE.id].log_note == cluster.cut_log * noted
+
+
+def test_a_job_that_completes_while_it_is_cancelled_is_not_called_cancelled(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.ends[WIDE.id] = [RUNNING]
+
+    def complete(jobs: Sequence[JobRef]) -> None:
+        cluster.ends[WIDE.id] = [DONE]
+
+    monkeypatch.setattr(cluster, "cancel", complete)
+    session = start(WIDE)
+    until(lambda: session.entries()[WIDE.id].status == "submitted")
+    session.fleet.stop()
+    assert session.finish()[WIDE.id].message.endswith("; job 1 had completed before it could be cancelled")
 
 
 def test_what_could_not_be_removed_is_left_to_a_sweep(
