@@ -110,6 +110,14 @@ def test_no_variable_of_a_profile_or_prologue_is_an_option_of_slurms_tools(place
     assert names[-3:] == ["1", "2", "3"]
 
 
+def test_an_option_that_cannot_be_unset_ends_the_script() -> None:
+    """squeue would show no job, which is not told from there being none."""
+    script = f"readonly SQUEUE_STATES=COMPLETED\n{preamble('')}echo squeue"
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "SQUEUE_STATES: cannot unset: readonly variable" in done.stderr
+
+
 class Cluster:
     """A stage on this machine whose launcher writes down the environment that it was called with."""
 
