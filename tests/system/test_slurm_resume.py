@@ -190,9 +190,8 @@ def test_a_job_that_is_not_ours_is_left_alone(slurm_lab: SlurmLab, tmp_path: Pat
 def test_a_job_that_an_administrator_renames_in_mid_run_is_still_ours(
     slurm_lab: SlurmLab, tmp_path: Path, end: str
 ) -> None:
-    stage = slurm_lab.stage(tmp_path.name, **({"hang_at": 5} if end != "--resume" else {}))
-    if end == "--resume":
-        stage.hold(5)
+    stage = slurm_lab.stage(tmp_path.name)
+    stage.hold(5)
     site = site_file(slurm_lab, stage, tmp_path)
     process = start(*SELECT, "--site", str(site), results=tmp_path / "results")
     until(lambda: followed(tmp_path / "results"), "a job that is followed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -645,7 +646,7 @@ def test_a_launch_in_the_second_of_another_is_launched_again(
         return Answer(0, "- Job id: 4712\n- Local Directory: /logs/here\n", "")
 
     monkeypatch.setattr(SshConnection, "run", run)
-    monkeypatch.setattr(launcher.time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(launcher, "end_all", lambda *asked: (" All were cancelled.", False))
     backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
     backend.notify = lines.append
