@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from plugins.judging.validity.run import Check, TimedRun, listed
+from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs.marks import MARKS
 from plugins.logs.transports import other_networks
 from plugins.modes import checkpoints
@@ -111,15 +112,29 @@ def profiled_as_published(run: TimedRun) -> Iterator[str]:
 
 
 def has_a_loss(run: TimedRun) -> Iterator[str]:
-    """A loss is not zero. Megatron-LM prints none if it is zero or if all updates were skipped."""
+    """Each line has a loss, which is not zero, as far as an update was made. Other output may have garbled it in a few lines.
+
+    Megatron-LM prints none if it is zero or not a number (training.py `training_log`: `if avg > 0.0`), or if all updates were
+    skipped. MaxText prints 0.000 once synthetic data are learnt by heart.
+    """
     every = run.case.means.every
-    updated = [s for s in run.log.steps if s.seconds is not None and s.skipped_iterations != every]
-    if updated and not any(step.loss for step in updated):
-        stated = any(step.loss is not None for step in updated)
-        if stated:
+    updated = [s for s in run.log.steps if s.seconds is not None and (s.skipped_iterations or 0) < every]
+    losses = {step.index: step.loss for step in updated if not step.nan_iterations}
+    lost = [index for index, loss in losses.items() if loss is None or (not loss and not run.log.queued)]
+    if losses and not any(losses.values()):
+        if any(loss is not None for loss in losses.values()):
             yield "every loss is zero"
         else:
             yield "no loss is stated"
+    elif len(lost) > MAX_GARBLED or (lost and lost[-1] == max(losses)):
+        yield f"{listed(lost)}: no loss above zero is stated, so it was not a number, or nothing was trained"
+
+
+def gradients(run: TimedRun) -> Iterator[str]:
+    """Some gradient is not zero. Megatron prints 0.000 if it does not clip the gradients (megatron/core/optimizer/optimizer.py `step`)."""
+    norms = [step.grad_norm for step in run.log.steps if step.grad_norm is not None]
+    if norms and not any(norms):
+        yield f"the gradient norm is 0 in all of {len(norms)} lines: nothing was learnt, or the gradients were not clipped as in the published run"
 
 
 def unspoilt(run: TimedRun) -> Iterator[str]:
@@ -152,6 +167,7 @@ CHECKS: tuple[Check, ...] = (
     loss_of_training,
     profiled_as_published,
     has_a_loss,
+    gradients,
     unspoilt,
     over_the_network,
     checkpoint,

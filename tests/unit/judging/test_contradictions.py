@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 import pytest
@@ -70,6 +70,81 @@ def test_a_loss_that_never_changes_is_refused(dialect: str, loss: float) -> None
 )
 def test_a_loss_of_training_is_healthy(dialect: str, loss: Callable[[int], float]) -> None:
     assert judged(dialect, with_losses(dialect, loss)) == []
+
+
+# Megatron-LM leaves out a loss that is not above zero, so also one that is not a number: `if avg > 0.0` in `training_log`
+# (Megatron-Bridge v0.2.0, src/megatron/bridge/training/utils/train_utils.py 620). In BF16 and FP8 no iteration counts as a NaN then.
+LACKS = {
+    "megatron_lm": ((r" lm loss: \S+ \|", ""),),
+    "megatron_bridge": ((r" lm loss: \S+ \|", ""),),
+    "nemo2": ((r" \| reduced_train_loss: \S+", ""), (r"reduced_train_loss: \S+", "reduced_train_loss: ")),
+    "nemo1": ((r"reduced_train_loss=[^,]+, ", ""), (r"reduced_train_loss=[^,]+", "reduced_train_loss=")),
+    "dllogger": (
+        (r"reduced_train_loss : \S+  ", ""),
+        (r"reduced_train_loss : \S+", "reduced_train_loss : None"),
+    ),
+}
+EACH_LACK = pytest.mark.parametrize(
+    ("dialect", "pattern", "instead"), [(name, *lack) for name, lacks in LACKS.items() for lack in lacks]
+)
+LOST = "no loss above zero is stated, so it was not a number, or nothing was trained"
+
+
+def lacking(dialect: str, pattern: str, instead: str, places: Iterable[int]) -> str:
+    """A run of which these lines have no loss."""
+    lines = list(steps_of(dialect))
+    for place in places:
+        lines[place], count = re.subn(pattern, instead, lines[place])
+        assert count == 1
+    return text_of(dialect, count=0).lstrip() + "\n".join(lines) + "\n"
+
+
+@EACH_LACK
+@pytest.mark.parametrize("left", [1, 2, 5, 0.4, 0.97])
+def test_a_loss_that_is_gone_from_some_step_on_is_refused(
+    dialect: str, pattern: str, instead: str, left: float
+) -> None:
+    """`left`: so many lines, or so large a share of them, have a loss; in FP16 the first intervals of Megatron-LM have none."""
+    count = len(steps_of(dialect))
+    first = int(left * count) if left < 1 else int(left) + 2 * (dialect == "megatron_lm")
+    (reason,) = judged(dialect, lacking(dialect, pattern, instead, range(min(first, count - 1), count)))
+    assert reason.startswith("step")
+    assert reason.endswith(f": {LOST}")
+
+
+@EACH_LACK
+def test_a_loss_that_many_lines_lack_is_refused_and_one_that_two_lack_is_not(
+    dialect: str, pattern: str, instead: str
+) -> None:
+    assert judged(dialect, lacking(dialect, pattern, instead, (3, 5))) == []
+    (reason,) = judged(dialect, lacking(dialect, pattern, instead, (3, 5, 7)))
+    assert reason.endswith(LOST)
+
+
+@pytest.mark.parametrize("dialect", sorted(set(CASES) - {"maxtext"}))
+def test_a_loss_that_falls_to_zero_at_once_is_refused(dialect: str) -> None:
+    (reason,) = judged(dialect, with_losses(dialect, lambda i: 11.0 - i / 100 if i < 6 else 0.0))
+    assert reason.endswith(LOST)
+
+
+def test_synthetic_data_that_maxtext_has_learnt_have_a_loss_of_zero() -> None:
+    assert judged("maxtext", with_losses("maxtext", lambda i: 11.0 - 5 * i if i < 2 else 0.0)) == []
+
+
+GRADIENTS = {
+    "megatron_lm": r"(?<=grad norm: )[\d.]+",
+    "megatron_bridge": r"(?<=grad norm: )[\d.]+",
+    "dllogger": r"(?<=grad_norm : )[\d.]+",
+}
+
+
+@pytest.mark.parametrize("dialect", GRADIENTS)
+def test_gradients_of_zero_throughout_are_refused(dialect: str) -> None:
+    """Without clipping Megatron computes no norm and prints 0.000 (megatron/core/optimizer/optimizer.py `step`)."""
+    text = text_of(dialect)
+    (reason,) = judged(dialect, re.sub(GRADIENTS[dialect], "0.000", text))
+    assert reason.startswith("the gradient norm is 0 in all of ")
+    assert judged(dialect, re.sub(GRADIENTS[dialect], "0.000", text, count=5)) == []
 
 
 # Stamps
