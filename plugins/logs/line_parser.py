@@ -16,7 +16,7 @@ from plugins.logs.origin import HEADER, ORIGIN_HINTS, RESTART, label_of, stamp_o
 from plugins.logs.statements import COMMON, Statement, Statements, printable
 from plugins.logs.symptoms import SYMPTOM_HINTS, keep_symptoms
 from plugins.logs.transports import TransportLines
-from plugins.logs.versions import Versions
+from plugins.logs.versions import GPUS, Versions
 from plugins.wrapped import plain
 
 # Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
@@ -26,6 +26,9 @@ MAX_WRAPPED = 1 << 18
 MAX_STEPS = 1 << 17
 MAX_RESTARTS = 100
 MAX_SAVES = 16
+
+EARLY = 2
+"""Start-up lines of one process may come behind so many steps of another one."""
 
 # Control sequences of a terminal: CSI and OSC. One inside a word or a number stays, because the text before
 # and after it may be of two processes.
@@ -59,6 +62,7 @@ class LineParser(ABC):
         self._repeated: set[int] = set()
         self._earlier: list[Attempt] = []
         self._restarter = ""
+        self._launched = False
         self._header = ""
         self._prefix: str | None = None
         self.stamp: float | None = None
@@ -70,6 +74,11 @@ class LineParser(ABC):
         self._stated = Statements((*COMMON, *self.statements))
         self._last: int | None = None
         self._look()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether there is an attempt that a line may end: it has a step."""
+        return bool(self._steps)
 
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
@@ -169,6 +178,7 @@ class LineParser(ABC):
                 self._read_origin(line)
             case Lines("versions") if whole:
                 self._versions.read(line)
+                self._launched |= self.under_way and GPUS.decode() in line
                 self._look()
             case Lines("symptoms") if whole:
                 keep_symptoms(line, self._symptoms)
@@ -176,7 +186,7 @@ class LineParser(ABC):
     def _read_origin(self, line: str) -> None:
         """Note that the job is started again, and that the lines that follow are another file's."""
         restart = RESTART.search(line)
-        if restart:
+        if restart and self.under_way:
             self._restarter = restart[0]
         header = HEADER.search(line)
         if header:
@@ -211,7 +221,7 @@ class LineParser(ABC):
         self.wanted = self._search.hints
 
     def add(self, step: Step) -> None:
-        """Record a step. Going back to an earlier step begins another attempt.
+        """Record a step. Going back to an earlier step begins another attempt. So does what says that the job is started again.
 
         The same step again is a repeat, unless it is the only one so far: an attempt may die after its first
         line. If another process printed it, the next line is a repeat too.
@@ -221,7 +231,9 @@ class LineParser(ABC):
         back = step.index in self._steps and (
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
         )
-        anew = back or (self._stated.begun and bool(self._steps))
+        begun = self._stated.begun or self._launched or bool(self._restarter)
+        begun |= self._stated.restated and len(self._steps) > EARLY
+        anew = back or (begun and self.under_way)
         if anew:
             self.begins_anew()
         self._stated.stepped(anew=anew)
@@ -232,8 +244,13 @@ class LineParser(ABC):
         self._last = step.index
 
     def begins_anew(self) -> None:
-        """Begin another attempt. Of the one before, only the last step is kept."""
+        """Begin another attempt. What belongs to an attempt ends here; a format adds what it keeps of one.
+
+        Of the attempt before, only its last step, its pace and the mark behind it are kept. `Statements` has the facts of
+        each attempt. All else is the job's: marks, versions, processes and symptoms, and the number of steps that it announced.
+        """
         self.ended(self._ended())
+        self._restarter, self._launched = "", False
         self._steps.clear()
         self._repeated.clear()
         self._saves.clear()
@@ -243,10 +260,10 @@ class LineParser(ABC):
         return attempt(self._steps.values(), self._restarter)
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt ended and another one began."""
-        if len(self._earlier) < MAX_RESTARTS:
-            self._earlier.append(attempt)
-        self._restarter = ""
+        """An attempt ended and another one began. Of very many, those are kept that went furthest without a mark behind them."""
+        self._earlier.append(attempt)
+        if len(self._earlier) > MAX_RESTARTS:
+            self._earlier.remove(min(self._earlier, key=lambda one: (not one.mark, one.last)))
 
     def plan(self, steps: int) -> None:
         """The run announced this number of steps; 0 is kept if it announced another one before."""

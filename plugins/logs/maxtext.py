@@ -24,11 +24,11 @@ import math
 import re
 from dataclasses import replace
 
-from plugins.logs.line_parser import MAX_RESTARTS, MAX_STEPS, LineParser, attempt
+from plugins.logs.line_parser import MAX_STEPS, LineParser, attempt
 from plugins.logs.log import Attempt, Log
 from plugins.logs.numbers import NUMBER
 from plugins.logs.processors import HINT, ProcessorSample, read_sample
-from plugins.logs.runs import Print, RunLines
+from plugins.logs.runs import LATE, Print, RunLines, RunSteps
 from plugins.logs.statements import Statement, launch_argument
 
 _STEP = re.compile(
@@ -138,8 +138,8 @@ class MaxText(LineParser):
         self._captured: int | None = None
         self._capture_ended: int | None = None
         self._run = RunLines()
-        # The earlier runs that have the shape of the profiling run, by their places among all earlier runs.
-        self._profiles: set[int] = set()
+        # The run before this one, if it has the shape of the profiling run.
+        self._profile: Attempt | None = None
         self._lines = 0
         self._processors: list[ProcessorSample] = []
         self._activity = ""
@@ -159,8 +159,11 @@ class MaxText(LineParser):
                 rank = int(label[1])
             index = int(match[1])
             self._lines += 1
+            anew = self._run.is_over(index, rank) or self._is_resumed(index)
+            if anew:
+                self.begins_anew()
             # What the profiling run stated holds for the timed run too, because both are of one job.
-            self._stated.stepped(anew=self._run.is_over(index, rank) and not self._close())
+            self._stated.stepped(anew=anew and self._profile is None)
             self._run.add(index, Print(float(match[2]), self._lines, rank, match.groups()[1:], self.stamp))
 
     def read_aside(self, line: str) -> None:
@@ -181,14 +184,11 @@ class MaxText(LineParser):
 
     def log(self) -> Log:
         run = self._run.summary()
-        following = [*(earlier.last for earlier in self._earlier), run.last][1:]
-        profiles = {place for place in self._profiles if following[place] >= PROFILING_STEPS}
-        restarts = [earlier for place, earlier in enumerate(self._earlier) if place not in profiles]
         return replace(
             super().log(),
             steps=run.steps,
             repeated=run.repeated,
-            earlier=(*restarts, *map(Attempt, run.restarted_after)),
+            earlier=(*self._earlier, *self._restarts(run)),
             ranks=run.ranks,
             queued=True,
             captured_after=self._captured,
@@ -206,16 +206,34 @@ class MaxText(LineParser):
         if len(self._processors) < MAX_STEPS:
             self._processors.append(sample)
 
-    def _close(self) -> bool:
-        """Begin another run. Returns whether the one before has the shape of the profiling run."""
+    @property
+    def under_way(self) -> bool:
+        """Whether a run has gone so far that a line may end it. `RunLines` tells apart a shorter one, and start-up lines may be late."""
+        return self._run.newest > LATE
+
+    def _is_resumed(self, index: int) -> bool:
+        """Whether a run that was started again goes on with this step, which no process has printed."""
+        again = bool(self._restarter) or self._stated.restated
+        return self.under_way and index > self._run.newest and again
+
+    def _restarts(self, run: RunSteps) -> list[Attempt]:
+        """The attempts that are known to be over by this run. The profiling run is none if a longer run follows it."""
+        restarts = list(map(Attempt, run.restarted_after))
+        if self._profile is not None and run.last < PROFILING_STEPS:
+            restarts.insert(0, self._profile)
+        return restarts
+
+    def begins_anew(self) -> None:
         run = self._run.summary()
+        for restart in self._restarts(run):
+            self.ended(restart)
         complete = [step.index for step in run.steps if step.seconds is not None]
-        profile = complete == list(range(PROFILING_STEPS))
-        for last in run.restarted_after:
-            self.ended(Attempt(last))
-        if profile and len(self._earlier) < MAX_RESTARTS:
-            self._profiles.add(len(self._earlier))
-        self.ended(attempt(run.steps, self._restarter))
+        ended = attempt(run.steps, self._restarter)
+        self._profile = None
+        if complete == list(range(PROFILING_STEPS)):
+            self._profile = ended
+        else:
+            self.ended(ended)
+        self._restarter = ""
         self._run = RunLines()
         self._captured = self._capture_ended = None
-        return profile

@@ -15,7 +15,7 @@ import re
 from dataclasses import replace
 
 from plugins.logs.log import Fact, Log
-from plugins.logs.megatron_lm import MegatronLM
+from plugins.logs.megatron_lm import SETUP, MegatronLM
 from plugins.logs.statements import ANCHOR, ARGUMENTS, Statement
 
 _UTILIZATION = re.compile(
@@ -43,6 +43,7 @@ def _setting(
 # and once more before all values are known. A run in FP8 states FP8 in one of several places, and null in
 # others.
 STATEMENTS = (
+    *SETUP,
     *(_setting(key, fact) for key, fact in ARGUMENTS.items()),
     _setting("num_query_groups", "query_groups"),
     _setting("seq_length", "sequence_length"),

@@ -51,6 +51,13 @@ def _argument(key: str, fact: str, words: dict[str, int | str] | None = None) ->
     return Statement(f" {key} ...".encode(), rf" {key} \.{{3,}} (?P<{fact}>\S+)\s*$", words or {})
 
 
+# Rank 0 prints these before the first iteration of each attempt (megatron/training/training.py `pretrain`;
+# Megatron-Bridge src/megatron/bridge/training/setup.py, v0.1 and later).
+SETUP = tuple(
+    Statement(words, re.escape(words.decode()), begins=True)
+    for words in (b"time to initialize megatron (seconds): ", b"done with setup ...")
+)
+
 # megatron/training/arguments.py, 878d65f: 395 to 408 and `_print_args` 1090 to 1103. Rank 0 prints them;
 # commas differ between releases. If a run has no query groups, their number is printed as 1, so it is left
 # out here.
@@ -64,6 +71,7 @@ STATEMENTS = (
         ),
         begins=True,
     ),
+    *SETUP,
     *(_argument(key, fact) for key, fact in ARGUMENTS.items()),
     _argument("world_size", "processes"),
     _argument("virtual_pipeline_model_parallel_size", "vp", {"None": 1}),
@@ -121,6 +129,10 @@ class MegatronLM(LineParser):
         steps = _each_alone(log.steps) if every == 1 else tuple(step for step in log.steps if step.index)
         return replace(log, steps=steps, every=every, facts=facts)
 
+    def begins_anew(self) -> None:
+        super().begins_anew()
+        self._scaled = None
+
     def utilization(self, fields: dict[str, str]) -> tuple[float | None, float | None]:
         """The TFLOP/s per GPU of the iteration whose line has these fields, and the time that they are of if it is another."""
         return number(fields.get(_RATE)), None
@@ -131,11 +143,6 @@ class MegatronLM(LineParser):
         if not fields or iteration < 1:
             return
         self.plan(int(head[2]))
-        scale = number(fields.get("loss scale"))
-        if scale and scale > 0 and (self._scaled is None or scale != 1):
-            # Only FP16 scales its loss, at first by 2^32, and by at least 1.
-            precision = "bf16" if scale == 1 else "fp16"
-            self._scaled = Fact("precision", precision, f"loss scale is {fields['loss scale']}")
         timing = fields.get(TIMING)
         milliseconds = number(timing)
         tflops, rated_seconds = self.utilization(fields)
@@ -158,6 +165,14 @@ class MegatronLM(LineParser):
                 stamp_resolution=resolution(clock.rpartition(":")[2]) if clock else 0.5,
             )
         )
+        self._read_scale(fields.get("loss scale"))
+
+    def _read_scale(self, text: str | None) -> None:
+        """Note the precision of the attempt that the step belongs to. Only FP16 scales its loss, at first by 2^32, and by at least 1."""
+        scale = number(text)
+        if scale and scale > 0 and (self._scaled is None or scale != 1):
+            precision = "bf16" if scale == 1 else "fp16"
+            self._scaled = Fact("precision", precision, f"loss scale is {text}")
 
 
 def _each_alone(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -219,6 +219,11 @@ class Statements:
         self.known = tuple(known for known in self.known if known is not statement)
         return True
 
+    @property
+    def restated(self) -> bool:
+        """Whether the configuration was stated after the last step: two facts of it, since an evaluation may state one of them again."""
+        return len({name for name, _ in self._since.facts}.difference(OF_A_PROCESS)) > 1
+
     def begins(self, line: object) -> None:
         """Note that a line was read which each attempt prints once.
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 
 _NCCL = b"NCCL version "
-_GPUS = b", GPUs and driver: "
+GPUS = b", GPUs and driver: "
+"""Our launchers print this line of each node when they begin."""
 _NCCL_VERSION = re.compile(r"NCCL version (\d[\w.+-]{0,40})")
 _NODE = re.compile(r"\bnode \S{1,253}, GPUs and driver: (.{1,500})$")
 # `8 NVIDIA H100 80GB HBM3, 550.144.03`, up to the next such entry.
@@ -37,7 +38,7 @@ class Versions:
         if "nccl" not in self._values:
             hints.append(_NCCL)
         if OTHERS not in self._values.get("driver", ()):
-            hints.append(_GPUS)
+            hints.append(GPUS)
         return tuple(hints)
 
     @property

@@ -357,6 +357,7 @@ BEGINNINGS = [
         "[NeMo I 2024-11-20 10:11:12 megatron_gpt_pretraining:38] \n    \n    ************** Experiment configuration ***********",
     ),
     ("megatron_lm", "using world size: 16, data-parallel size: 16, context-parallel size: 1, tensor-model-parallel size: 1, pipeline-model-parallel size: 1"),
+    *((dialect, line) for dialect in ("megatron_lm", "megatron_bridge") for line in ("time to initialize megatron (seconds): 21.204", "done with setup ...")),
     ("dllogger", record()),
     ("dllogger", STARTING.format(512)),
 ]  # fmt: skip

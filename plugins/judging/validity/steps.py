@@ -36,14 +36,15 @@ def announced(run: TimedRun) -> Iterator[str]:
 def another_run(run: TimedRun) -> Iterator[str]:
     """A run that reached its last step does not start over, unless the cluster or a launcher starts the job again."""
     last = run.case.steps - 1
-    for attempt in run.log.earlier:
-        if attempt.last >= last and not attempt.mark and run.started.times == 1:
-            pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
-            yield (
-                f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
-                f"started again: two runs share this log"
-            )
-            return
+    whole = [attempt for attempt in run.log.earlier if attempt.last >= last and not attempt.mark]
+    # Each further start of the job excuses one of them.
+    if len(whole) >= run.started.times:
+        attempt = whole[0]
+        pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
+        yield (
+            f"an earlier run in the same log reached step {attempt.last}{pace}, and nothing says that the job was "
+            f"started again: two runs share this log"
+        )
 
 
 def another_file(run: TimedRun) -> Iterator[str]:
@@ -71,12 +72,15 @@ def sequence(run: TimedRun) -> Iterator[str]:
 
 def missing(run: TimedRun) -> Iterator[str]:
     case, indices = run.case, [step.index for step in run.log.steps]
-    last = max(indices)
+    first, last = min(indices), max(indices)
     gaps = absent(case, run.log, case.steps if run.whole else min(last, case.steps))
-    if gaps and gaps == list(range(last + 1, case.steps)):
+    before = run.log.restarted_after[-1:]
+    if gaps and before and before[0] < first <= before[0] + case.means.every:
+        yield f"the run was started again behind step {before[0]} and went on with step {first}, so no attempt ran all steps: {are_missing(gaps)}"
+    elif gaps and gaps == list(range(last + 1, case.steps)):
         yield f"the last step seen is {last} of 0 to {case.steps - 1}: {are_missing(gaps)}"
     elif gaps:
-        yield f"{are_missing(gaps)} between steps {min(indices)} and {last}"
+        yield f"{are_missing(gaps)} between steps {first} and {last}"
 
 
 def out_of_order(run: TimedRun) -> Iterator[str]:

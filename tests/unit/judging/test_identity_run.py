@@ -214,7 +214,7 @@ def test_steps_before_a_beginning_are_not_those_of_the_attempt(dialect: str, lin
     half = len(lines) // 2
     found = judged(dialect, "\n".join([*first, *lines[:half], line, *lines[half:]]) + "\n")
     assert found
-    assert "missing between steps" in found[0]
+    assert "so no attempt ran all steps: steps 0 to " in found[0]
 
 
 @ATTEMPTS

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from plugins.judging.validity import Started
+from plugins.logs.line_parser import MAX_RESTARTS
 from plugins.record.verdict import Kind
 from plugins.timing import Statistic
 from tests.unit.examples import nemo2_text, outcome, parse, problems
 from tests.unit.judging.test_judge import judged as judged_outcome
-from tests.unit.stated import CASES, H100, JOB, judged, steps_of, text_of
+from tests.unit.stated import CASES, H100, JOB, judged, record, steps_of, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 TWO_RUNS = "nothing says that the job was started again: two runs share this log"
@@ -51,6 +53,146 @@ def test_a_job_that_is_started_again_may_start_over_after_its_last_step(dialect:
     assert parse(text, dialect).restarted_after == (CASES[dialect].steps - 1,)
     # It excuses the run behind it alone.
     assert judged(dialect, text + text_of(dialect))[0].endswith(TWO_RUNS)
+
+
+MARK = "slurmstepd: error: *** JOB 4711 ON gpu001 CANCELLED AT 2025-04-11T10:35:06 DUE TO JOB REQUEUE ***\n"
+
+
+@DIALECTS
+@pytest.mark.parametrize("place", ["in front", "in the first run", "behind an attempt that died"])
+def test_a_mark_before_the_end_of_a_whole_run_does_not_excuse_the_next(dialect: str, place: str) -> None:
+    whole = text_of(dialect)
+    died = text_of(dialect, count=20)
+    others = "\n".join(steps_of(dialect)[len(steps_of(dialect, 20)) :]) + "\n"
+    first = {
+        "in front": MARK + whole,
+        "in the first run": died + MARK + others,
+        "behind an attempt that died": died + MARK + whole,
+    }[place]
+    reasons = judged(dialect, first + whole)
+    assert reasons
+    assert reasons[0].endswith("share this log")
+
+
+@DIALECTS
+def test_a_mark_in_front_or_behind_spoils_nothing(dialect: str) -> None:
+    for text in (MARK + text_of(dialect), text_of(dialect) + MARK, MARK + text_of(dialect) + MARK):
+        assert judged(dialect, text) == []
+
+
+@DIALECTS
+@pytest.mark.parametrize("attempts", [MAX_RESTARTS - 1, MAX_RESTARTS, MAX_RESTARTS + 30])
+def test_a_whole_run_behind_very_many_attempts_is_not_forgotten(dialect: str, attempts: int) -> None:
+    died = text_of(dialect, count=10) + MARK
+    log = parse(died * attempts + text_of(dialect) * 2, dialect)
+    assert len(log.earlier) <= MAX_RESTARTS
+    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
+    (reason,) = problems(CASES[dialect], log, statistic, H100)
+    assert reason.endswith(TWO_RUNS)
+
+
+def test_each_start_that_the_cluster_counts_excuses_one_run() -> None:
+    for runs, starts, valid in ((2, 2, True), (3, 3, True), (3, 2, False), (5, 3, False)):
+        found = problems(
+            CASES["nemo2"],
+            parse(text_of("nemo2") * runs),
+            Statistic(),
+            H100,
+            started=Started(JOB, starts),
+        )
+        assert (found == []) is valid
+
+
+# An attempt that goes on where another one ended
+
+RESUMED = "the run was started again behind step {} and went on with step {}, so no attempt ran all steps: "
+STARTS = {
+    "maxtext": (
+        "Config param emb_dim: 8192",
+        "Config param num_decoder_layers: 80",
+        "Num_devices: 64, shape (8, 1, 8, 1, 1, 1, 1, 1)",
+        "number parameters: 68.977 billion",
+    ),
+    "megatron_lm": ("time to initialize megatron (seconds): 21.204", "done with setup ..."),
+    "megatron_bridge": ("  num_layers: 80", "  hidden_size: 8192"),
+    "nemo1": ("      num_layers: 96", "      hidden_size: 18432"),
+    "nemo2": (
+        "[NeMo I 2025-04-11 14:40:00 base:49] Padded vocab_size: 128256, original vocab_size: 128256, dummy tokens: 0.",
+        "Rank 0 has tensor model parallel group: [0, 1, 2, 3]",
+    ),
+    "dllogger": (record(),),
+}
+"""What a run prints before its first step, without a word of a checkpoint."""
+
+
+def in_two(dialect: str, between: str, head: Sequence[str] = ()) -> tuple[str, int]:
+    """A run with these lines behind half of its steps, and the last step before them."""
+    lines = steps_of(dialect)
+    half = len(lines) // 2
+    begun = text_of(dialect, *head, count=0).lstrip() + "\n".join(lines[:half]) + "\n"
+    last = half - 1 if dialect != "megatron_lm" else 10 * half - 1
+    return begun + between + "\n".join(lines[half:]) + "\n", last
+
+
+@DIALECTS
+@pytest.mark.parametrize("processes", [1, 8])
+def test_a_run_that_was_resumed_at_the_next_step_is_refused(dialect: str, processes: int) -> None:
+    lines = STARTS[dialect]
+    if dialect == "maxtext":
+        # Each process prints them.
+        lines = tuple(line for line in lines for _ in range(processes))
+    text, last = in_two(dialect, "".join(f"{line}\n" for line in lines), lines)
+    next_step = last + (10 if dialect == "megatron_lm" else 1)
+    reasons = judged(dialect, text)
+    assert reasons[0].startswith(RESUMED.format(last, next_step))
+    assert judged(dialect, text_of(dialect, *lines)) == []
+
+
+@DIALECTS
+def test_a_run_that_goes_on_behind_a_mark_was_resumed(dialect: str) -> None:
+    text, last = in_two(dialect, MARK)
+    next_step = last + (10 if dialect == "megatron_lm" else 1)
+    assert judged(dialect, text)[0].startswith(RESUMED.format(last, next_step))
+
+
+@pytest.mark.parametrize("dialect", ["megatron_lm", "dllogger"])
+def test_a_run_that_goes_on_behind_the_first_line_of_its_launcher_was_resumed(dialect: str) -> None:
+    line = "node aks-7, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03\n"
+    text, last = in_two(dialect, line)
+    assert judged(dialect, text)[0].startswith(f"the run was started again behind step {last} and ")
+    # `kubectl logs` prints one pod behind the other.
+    assert judged(dialect, line + text_of(dialect) + line.replace("aks-7", "aks-8")) == []
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    "line",
+    [
+        "setting number of micro-batches to constant 1",
+        "| 0  NVIDIA H100 80GB HBM3          On  |",
+        "gpu001:1:2 [0] NCCL INFO ncclCommInitRank comm 0x5624aab1 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x26 - Init COMPLETE",
+    ],
+)
+def test_what_a_run_may_print_between_two_steps_is_no_start(dialect: str, line: str) -> None:
+    text, _ = in_two(dialect, 4 * f"{line}\n", [line])
+    assert [reason for reason in judged(dialect, text) if "started again" in reason] == []
+
+
+# What one process prints first may come as late as behind the first steps of another one.
+def test_a_start_that_is_printed_late_is_no_second_one() -> None:
+    lines = steps_of("megatron_bridge")
+    assert (
+        judged("megatron_bridge", "\n".join([*lines[:2], *STARTS["megatron_bridge"], *lines[2:]]) + "\n")
+        == []
+    )
+
+
+def test_a_job_that_died_in_its_first_steps_may_start_over_behind_a_mark() -> None:
+    for count in range(1, 10):
+        died = "".join(f"{line}\n" * 8 for line in steps_of("maxtext", count))
+        whole = "".join(f"{line}\n" * 8 for line in steps_of("maxtext"))
+        start = "".join(f"{line}\n" * 8 for line in STARTS["maxtext"])
+        assert judged("maxtext", start + died + MARK + start + whole) == []
 
 
 @DIALECTS

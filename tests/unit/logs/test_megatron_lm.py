@@ -222,6 +222,18 @@ def test_a_restart() -> None:
     assert log.restarted_after == (19,)
 
 
+@pytest.mark.parametrize("dialect", ["megatron_lm", "megatron_bridge"])
+@pytest.mark.parametrize(("first", "last", "precision"), [(131072.0, 1.0, "bf16"), (1.0, 131072.0, "fp16")])
+def test_the_loss_scale_is_that_of_the_last_attempt(
+    dialect: str, first: float, last: float, precision: str
+) -> None:
+    died = [line(i, scale=first) for i in range(1, 21)]
+    whole = [line(i, scale=last) for i in range(1, 51)]
+    for between in ([], ["Worker group FAILED. 1/3 attempts left; will restart worker group"]):
+        log = parse("\n".join([*died, *between, *whole]) + "\n", dialect)
+        assert [(fact.name, fact.value) for fact in log.facts] == [("precision", precision)]
+
+
 def test_a_checkpoint_is_a_mark() -> None:
     text = "  successfully saved checkpoint from iteration      50 to /checkpoints"
     assert parse(text, "megatron_lm").marks == (("checkpoint", text.strip()),)
