@@ -23,7 +23,7 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        return self.kind not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED)
+        return self.kind.fails
 
 
 @dataclass(frozen=True)

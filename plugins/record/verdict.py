@@ -21,6 +21,11 @@ class Kind(StrEnum):
     NO_BASELINE = "no baseline"
     SKIPPED = "skipped"
 
+    @property
+    def fails(self) -> bool:
+        """Whether the test of a case that ends so fails."""
+        return self not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED)
+
 
 PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""

@@ -14,6 +14,9 @@ from pytest_benchmark.utils import PercentageRegressionCheck
 
 from plugins.judging.judgement import Judgement
 
+# Its options that ask for something which it makes of all cases.
+_RESULTS = ("save", "autosave", "json", "histogram", "compare", "compare-fail")
+
 
 class StepClock:
     """A timer that advances by the seconds of one step for each round."""
@@ -53,18 +56,21 @@ def show(request: pytest.FixtureRequest, judgement: Judgement) -> None:
 
 
 def require_comparable(config: pytest.Config) -> None:
-    """Raise UsageError if `--benchmark-compare-fail` is given and nothing can be compared.
+    """Raise UsageError if an option of pytest-benchmark asks for what it cannot save or compare.
 
     pytest-benchmark itself would say so after the last job, or not at all.
     """
     session = getattr(config, "_benchmarksession", None)
-    if session is None or not session.compare_fail:
+    if session is None:
         return
-    if session.disabled or session.skip:
+    asked = [f"--benchmark-{name}" for name in _RESULTS if getattr(session, name.replace("-", "_"))]
+    if asked and (session.disabled or session.skip):
         raise pytest.UsageError(
-            "--benchmark-compare-fail compares nothing if pytest-benchmark is off, as with -n, --benchmark-disable and "
-            "--benchmark-skip: leave them out"
+            f"{', '.join(asked)}: nothing is saved or compared if pytest-benchmark is off, as with -n, --benchmark-disable "
+            "and --benchmark-skip: leave them out"
         )
+    if not session.compare_fail:
+        return
     if not session.compare:
         raise pytest.UsageError(
             "--benchmark-compare-fail needs what to compare with: give --benchmark-compare too"

@@ -82,7 +82,9 @@ def test_a_worker_that_is_killed_leaves_no_jobset(kube_trial: MakeTrial) -> None
     workers = subprocess.run(children, capture_output=True, text=True, check=True).stdout.split()
     daemons.kill(map(int, workers))
     trial.let_go()
-    assert trial.end().status != 0
+    # Another worker judges the case, whose JobSet has gone on.
+    result = trial.end()
+    assert (result.status, set(result.verdicts.values())) == (0, {"passed"}), result.out
 
 
 # kill -9

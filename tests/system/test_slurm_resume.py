@@ -227,7 +227,8 @@ def test_a_worker_that_is_killed_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Pa
     daemons.kill(map(int, workers))
     stage.let_go()
     result = finish(process, tmp_path / "results")
-    assert result.status != 0
+    # Another worker judges the case, whose job has gone on.
+    assert (result.status, result.verdicts) == (0, {CASE: "passed"}), result.out
     assert slurm_lab.squeue() == []
 
 

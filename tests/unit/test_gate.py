@@ -283,7 +283,16 @@ def test_a_regression_is_told_in_words(tmp_path: Path) -> None:
     [
         (("--benchmark-compare-fail=median:3%",), "give --benchmark-compare too"),
         (("--benchmark-compare-fail=median:3%", "--benchmark-compare"), "--benchmark-save=NAME saves a run"),
-        (("--benchmark-compare-fail=median:3%", "-n", "2"), "compares nothing if pytest-benchmark is off"),
+        (
+            ("--benchmark-compare-fail=median:3%", "-n", "2"),
+            "--benchmark-compare-fail: nothing is saved or compared",
+        ),
+        (("--benchmark-save=monday", "-n", "2"), "--benchmark-save: nothing is saved or compared if pytest-"),
+        (
+            ("--benchmark-autosave", "-n", "4"),
+            "--benchmark-autosave: nothing is saved or compared if pytest-",
+        ),
+        (("--benchmark-compare", "--benchmark-disable"), "--benchmark-compare: nothing is saved or compared"),
     ],
 )
 def test_what_cannot_be_compared_is_told_before_the_first_job(

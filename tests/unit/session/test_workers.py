@@ -1,0 +1,78 @@
+"""Workers of xdist: what they leave is what one process leaves, and a worker that dies takes no verdict with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.system.support import Run
+from tests.unit.session import dying
+from tests.unit.test_gate import OTHER, PASSED, SLOW, session
+
+PACES = {PASSED: 1.0, SLOW: 1.2, OTHER: 1.0}
+VERDICTS = {f"llama3/{PASSED}": "passed", f"llama3/{SLOW}": "too slow", f"llama3/{OTHER}": "passed"}
+
+
+def allure_titles(run: Run) -> set[str]:
+    """The cases and their verdicts in the results of Allure that the last line tells to open."""
+    assert f"allure@3 open {run.folder / 'allure'} -c" in run.out
+    results = [json.loads(path.read_text()) for path in (run.folder / "allure").glob("*-result.json")]
+    return {result["name"].partition(",")[0] for result in results}
+
+
+@pytest.mark.parametrize("workers", ["0", "2", "4"])
+def test_allure_has_every_case_whoever_judged_it(workers: str, tmp_path: Path) -> None:
+    """xdist hands its workers the command line and no value of an option: WorkerController.setup in xdist/workermanage.py, 3.8.0."""
+    run = session(tmp_path, PACES, "-n", workers)
+    assert run.verdicts == VERDICTS, run.out
+    assert allure_titles(run) == {f"{case}: {verdict}" for case, verdict in VERDICTS.items()}
+
+
+@pytest.mark.parametrize("options", [(), ("--clean-alluredir",), ("--dist", "worksteal")])
+@pytest.mark.parametrize("moment", ["setup", "call", "teardown"])
+def test_another_worker_judges_the_case_of_one_that_died(
+    options: tuple[str, ...], moment: str, tmp_path: Path
+) -> None:
+    xml = tmp_path / "junit.xml"
+    dies = {"DIES": f"{moment}:128gpus:1"}
+    run = session(
+        tmp_path, PACES, "-p", dying.__name__, "-n", "2", "--gate", "--junitxml", str(xml), *options, env=dies
+    )
+    assert run.verdicts == VERDICTS, run.out
+    assert (run.status, run.summary["outcome"]) == (10, "performance"), run.out
+    assert "crashed while running" in run.out
+    assert ": another worker judges it" in run.out
+    assert {f"{case}: {verdict}" for case, verdict in VERDICTS.items()} <= allure_titles(run)
+    assert len(list(ElementTree.parse(xml).iter("skipped"))) == 1
+
+
+# xdist itself sends a test again whose file stays with one worker: LoadScopeScheduling.remove_node, 3.8.0.
+FILES = ("-n", "2", "--dist", "loadfile", "--max-worker-restart", "1")
+
+
+@pytest.mark.parametrize("options", [("-n", "2"), ("-n", "4"), FILES])
+@pytest.mark.parametrize("moment", ["setup", "call"])
+def test_a_case_whose_workers_die_is_passed_nowhere(
+    options: tuple[str, ...], moment: str, tmp_path: Path
+) -> None:
+    dies = {"DIES": f"{moment}:64gpus:2"}
+    run = session(tmp_path, {PASSED: 1.0, OTHER: 1.0}, "-p", dying.__name__, "--gate", *options, env=dies)
+    assert run.verdicts[f"llama3/{PASSED}"] == "infrastructure", run.out
+    assert (run.status, run.summary["outcome"]) == (12, "infrastructure"), run.out
+    assert "or the worker of xdist that judged it died" in run.case(f"llama3/{PASSED}")["headline"]
+    assert options == FILES or run.verdicts[f"llama3/{OTHER}"] == "passed"
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 1), (("--gate",), 12)])
+def test_a_case_that_no_worker_is_left_for_does_not_end_as_passed(
+    options: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    dies = {"DIES": "setup:64gpus:1"}
+    run = session(
+        tmp_path, {PASSED: 1.0}, "-p", dying.__name__, "-n", "1", "--max-worker-restart", "0", *options, env=dies
+    )  # fmt: skip
+    assert run.verdicts == {f"llama3/{PASSED}": "infrastructure"}, run.out
+    assert (run.status, run.summary["exit_code"]) == (status, status), run.out
