@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,31 @@ def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection, t
     over.touch()
     other.join()
     assert said == ["whole\n"]
+
+
+def test_when_the_session_ends_a_script_that_hangs_is_cut_and_a_launcher_is_not(
+    ssh: SshConnection, tmp_path: Path
+) -> None:
+    begun, over, answers = tmp_path / "begun", tmp_path / "over", list[str]()
+    launcher = f"touch {begun}-1; until [ -e {over} ]; do sleep 0.05; done; echo launched"
+
+    def launch() -> None:
+        answers.append(ssh.run(launcher, heard=lambda line: None).out)
+
+    def hang() -> None:
+        with pytest.raises(Unreachable, match="and the session ends"):
+            ssh.run(f"touch {begun}-2; sleep {GUARD}")
+        answers.append("cut")
+
+    threads = [threading.Thread(target=launch), threading.Thread(target=hang)]
+    for number, thread in enumerate(threads, 1):
+        thread.start()
+        until(Path(f"{begun}-{number}").exists, "the script has begun")
+    ssh.until = time.monotonic()
+    threads[1].join()
+    over.touch()
+    threads[0].join()
+    assert answers == ["cut", "launched\n"]
 
 
 def test_what_a_script_complains_of_is_heard_while_it_runs(ssh: SshConnection, tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     from fixtures.backends.slurm.login_node import LoginNode
 
     class Run:
+        most_seconds = 60.0
+
         def run(self, script: str, *, seconds: float | None = None) -> Answer:
             subprocess.run(
                 ["bash", "-s"], input=script.encode(), cwd=tmp_path, capture_output=True, check=False

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, LogPlace
 from fixtures.backends.section import Limits
-from fixtures.fleet import follow, submit
+from fixtures.fleet import follow, log_reading, submit
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
@@ -147,6 +147,60 @@ def test_a_log_that_cannot_be_read_stops_nobody_and_is_read_by_the_next_session(
     session.fleet.start()
     entry = session.finish()[WIDE.id]
     assert (entry.failure, entry.ref.id, len(cluster.submitted)) == ("", lost.ref.id, 2)
+
+
+def endless(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let the log of one job have more, whenever it is read, until the event that is returned is set."""
+    over, read_log = threading.Event(), cluster.read_log
+
+    def read(job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        if job.name != WIDE.id or over.is_set():
+            return read_log(job, place, wanted)
+        data = b"" if place.offset else nemo2_text().encode()
+        return LogPiece(
+            data,
+            replace(place, file="log", offset=place.offset + len(data), mark=f"{place.mark}."),
+            more=True,
+        )
+
+    monkeypatch.setattr(cluster, "read_log", read)
+    return over
+
+
+def test_a_long_log_of_a_job_that_is_over_holds_up_no_other_job(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with a hole of 30 GiB, which the login node searches for minutes."""
+    monkeypatch.setattr(log_reading, "_SECONDS", 0.0)
+    over = endless(cluster, monkeypatch)
+    session = start(WIDE, NARROW)
+    until(lambda: session.entries()[NARROW.id].status == "ended")
+    # Every step of the first one was read, and not yet what its log says behind them.
+    assert session.entries()[WIDE.id].status == "submitted"
+    over.set()
+    assert {entry.failure for entry in session.finish().values()} == {""}
+
+
+def test_a_long_log_of_a_job_that_is_over_does_not_hold_up_the_end_of_the_session(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless(cluster, monkeypatch)
+    begun = threading.Event()
+    cluster.ends[NARROW.id] = [RUNNING]
+    monkeypatch.setattr(log_reading, "_SECONDS", 0.0)
+    read = cluster.read_log
+
+    def note(job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        if place.mark.endswith("....") and session.entries()[NARROW.id].status == "submitted":
+            begun.set()
+        return read(job, place, wanted)
+
+    monkeypatch.setattr(cluster, "read_log", note)
+    session = start(NARROW, WIDE)
+    assert begun.wait(60)
+    session.fleet.ask_to_stop()
+    assert {entry.failure for entry in session.finish().values()} == {"interrupted"}
+    assert NARROW.id in cluster.cancelled
 
 
 def test_a_restart_that_is_heard_of_at_the_end_has_a_log_of_its_own(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.launcher import cancel
 from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
+from fixtures.runs import unconfirmed
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 
@@ -310,3 +315,33 @@ def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(too
     tools.answers["scontrol"] = Answer(0, "JobId=17 JobName=site-17 JobState=RUNNING NodeList=n1", "")
     with pytest.raises(Unreachable, match="squeue does not list job 17"):
         tools.states(JOB)
+
+
+@pytest.mark.parametrize("bound", [10.0, 20.0, 60.0])
+@pytest.mark.parametrize("jobs", [1, 8])
+def test_a_controller_that_hangs_takes_no_longer_than_the_bound_of_a_cancellation(
+    monkeypatch: pytest.MonkeyPatch, bound: float, jobs: int
+) -> None:
+    """Each tool hangs until `timeout` ends it. Those that run at the same time end at the same time."""
+    now, asked = 1000.0, list[str]()
+
+    def hang(self: SshConnection, script: str) -> Answer:
+        nonlocal now
+        now += max(map(float, re.findall(r"timeout --kill-after=5 (\S+) ", script)))
+        asked.extend(re.findall(r"squeue|scancel(?= --)", script))
+        return Answer(124, "", "")
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(SshConnection, "run", hang)
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(unconfirmed, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
+    refs = [JobRef("llama3", "70b-fp8-512gpus", f"pacemark-x-{job}", str(job)) for job in range(jobs)]
+    left = unconfirmed.cancel(SlurmBackend("lab", SECTION, []), MagicMock(), refs, bound)
+    assert list(left) == refs
+    # The last requests, and the second that the loop waits, may begin just before the bound.
+    assert now - 1000 <= bound + 4
+    assert {"squeue", "scancel"} == set(asked)

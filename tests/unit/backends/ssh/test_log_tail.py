@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +138,60 @@ def test_a_line_without_an_end_is_no_trap(line: bytes, tmp_path: Path) -> None:
     got, end = drain(Here(), path, "nemo2")
     assert end == len(whole)
     assert len(read("nemo2", iter([got])).steps) == 50
+
+
+class Reading(Here):
+    """How many bytes of the log this machine reads, where a program may take some 60 MB of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+
+    def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
+        self.read += sum(map(int, re.findall(r" count=(\d+)", script)))
+        return super().run(f"ulimit -v 60000\n{script}", seconds=seconds, cut=cut)
+
+
+# What stands in the middle of a log. A disk that was full, or a node that broke down, leaves NUL bytes.
+MIDDLES = {
+    "a hole": bytes(24 << 20),
+    "a hole with a line in it": bytes(12 << 20) + b"\n" + CHATTER + bytes(12 << 20),
+    "bars that end with carriage returns": (
+        CHATTER.replace(b"\n", b"\r") * 200 + b"NCCL INFO Using network IB\r"
+    )
+    * 1_000,
+    "some lines that are wanted": (CHATTER * 10 + b"NCCL INFO Using network IB\n" * 5) * 20_000,
+    "hardly a line that is not": (CHATTER + b"gpu001:1:1 [0] NCCL INFO Using network IB\n" * 30) * 6_000,
+}
+
+
+@pytest.mark.parametrize("name", ["nemo2", "megatron_bridge"])
+@pytest.mark.parametrize("middle", MIDDLES)
+def test_what_is_searched_grows_with_the_log_and_not_as_its_square(
+    middle: str, name: str, tmp_path: Path
+) -> None:
+    lines = LOGS[name].encode().splitlines(keepends=True)
+    half = len(lines) // 2
+    path, here = tmp_path / "log.out", Reading()
+    path.write_bytes(b"".join([*lines[:half], MIDDLES[middle], *lines[half:]]))
+    got, end = drain(here, path, name)
+    assert end == path.stat().st_size
+    assert stated(read(name, iter([got]))) == stated(read(name, iter([b"".join(lines)])))
+    assert here.read < 5 * end
+
+
+def test_a_hole_takes_no_memory_of_the_login_node(tmp_path: Path) -> None:
+    """The first step behind it stands in the same line."""
+    path, here = tmp_path / "log.out", Reading()
+    lines = LOGS["nemo2"].encode().splitlines(keepends=True)
+    with path.open("wb") as file:
+        file.writelines(lines[:10])
+        file.seek(140 << 20, os.SEEK_CUR)
+        file.writelines(lines[10:])
+    got, end = drain(here, path, "nemo2")
+    assert end == path.stat().st_size
+    assert len(read("nemo2", iter([got])).steps) == 50
+    assert len(got) < 1 << 20
 
 
 def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> None:
