@@ -69,7 +69,13 @@ class SubmitError(Infrastructure):
 
 
 class Unreachable(Infrastructure):
-    """The cluster cannot be asked now. This says nothing about a job."""
+    """The cluster cannot be asked now. This says nothing about a job. `sent`: the request may have reached it."""
+
+    sent = True
+
+
+class Unsent(Unreachable):
+    """Nothing of a submission was sent, so that it made no job."""
 
 
 class Busy(Unreachable):

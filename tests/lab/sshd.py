@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab import config
 from tests.lab.daemons import Daemon, LabError
+from tests.lab.ports import claim_block
 
 HOST = "127.0.0.1"
 BANNER = "Welcome to the lab\n"
@@ -54,3 +58,37 @@ def make_sshd(root: Path, port: int, environment: Mapping[str, str]) -> Daemon:
     program = shutil.which("sshd", path=config.SYSTEM_PATH) or "sshd"
     argv = [program, "-D", "-e", "-f", str(folder / "sshd_config")]
     return Daemon("sshd", argv, environment, root / "log" / "sshd.out")
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to reach an sshd of the lab's."""
+
+    host: str
+    port: int
+    user: str
+    key: Path
+    known_hosts: Path
+
+
+@contextlib.contextmanager
+def few_sessions(root: Path, user: str, sessions: int) -> Iterator[Login]:
+    """A second sshd of a lab, which allows so many sessions on a connection (`MaxSessions`), while the block runs."""
+    folder, block = root / "ssh", claim_block(1)
+    (own,) = re.findall(rf"^ListenAddress {HOST}:(\d+)$", (folder / "sshd_config").read_text(), re.MULTILINE)
+    to = Login(HOST, block.base, user, folder / "client_key", folder / f"known_hosts_{block.base}")
+    to.known_hosts.write_text((folder / "known_hosts").read_text().replace(f":{own} ", f":{to.port} "))
+    text = (folder / "sshd_config").read_text().replace(f"{HOST}:{own}\n", f"{HOST}:{to.port}\n")
+    # Of two values the first one counts.
+    path = folder / f"sshd_config_{to.port}"
+    path.write_text(f"MaxSessions {sessions}\n{text.replace('sshd.pid', f'sshd_{to.port}.pid')}")
+    program = shutil.which("sshd", path=config.SYSTEM_PATH) or "sshd"
+    with subprocess.Popen([program, "-D", "-e", "-f", str(path)], stderr=subprocess.PIPE) as daemon:
+        try:
+            assert daemon.stderr is not None
+            # It has said so once it listens. What it says later fits into the pipe.
+            daemon.stderr.readline()
+            yield to
+        finally:
+            daemon.terminate()
+            block.release()

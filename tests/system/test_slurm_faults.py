@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.lab.daemons import LabError, command, kill
 from tests.lab.slurm import SlurmLab
+from tests.lab.sshd import few_sessions
 from tests.system.faults import CASE, MakeTrial
-from tests.system.support import until
+from tests.system.support import finish, pacemark, signal_group, site_file, until
 
 # The launcher is over for certain, so nobody waits until it can no longer submit.
 IMPATIENT = ("-p", "tests.system.impatient")
+FOUR = ("suites/llama3", "-k", "70b and (64 or 512)")
 # On a busy machine a login shell and the check before the launch may need more than 2 s.
 QUICK = ("config:", "connect_seconds: 20, command_seconds: 20, config:")
 
@@ -49,6 +53,18 @@ def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
     assert result.verdicts == {CASE: "infrastructure"}
     assert "no job named" in result.case(CASE)["headline"]
     assert trial.jobs() == []
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3])
+def test_a_login_node_that_allows_few_sessions_runs_every_case(
+    lab: SlurmLab, tmp_path: Path, sessions: int
+) -> None:
+    stage = lab.stage(tmp_path.name)
+    with few_sessions(lab.root, lab.user, sessions) as to:
+        site = site_file(to, stage, tmp_path, limits=", submissions_at_once: 4")
+        result = pacemark(*FOUR, "--site", str(site), results=tmp_path / "results")
+    assert list(result.verdicts.values()) == ["passed"] * 4, result.out
+    assert "no answer to the submission" not in result.out
 
 
 def test_a_connection_cut_while_asking_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
@@ -155,6 +171,27 @@ def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make
     assert "Unable to contact slurm controller" in result.out
     assert "slurm: answers again" in result.out
     assert len(trial.jobs()) == 1
+
+
+def test_ctrl_c_while_the_controller_is_gone_ends_within_the_bound(
+    lab: SlurmLab, make_trial: MakeTrial
+) -> None:
+    trial = make_trial(limits=", cancel_seconds: 20").hold(10).start()
+    trial.until_steps(3)
+    job = trial.job()
+    lab.stop_controller()
+    trial.until_said("Unable to contact slurm controller")
+    assert trial.process is not None
+    began = time.monotonic()
+    signal_group(trial.process, signal.SIGINT)
+    result = finish(trial.process, trial.results)
+    # Three times the bound, for a busy machine; squeue, scancel and squeue may take 48 s each otherwise.
+    seconds = time.monotonic() - began
+    assert seconds < 60, seconds
+    assert f"job {job.id} was asked to end, which is NOT confirmed: look after it" in result.out
+    lab.start_controller()
+    lab.run("scancel", str(job.id))
+    until(lambda: not trial.living(), "the job's end")
 
 
 def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words(

@@ -16,6 +16,7 @@ from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from plugins.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
+from tests.lab.sshd import few_sessions
 from tests.system.support import GUARD, until
 
 
@@ -88,6 +89,36 @@ def test_short_scripts_take_turns_in_one_shell(ssh: SshConnection) -> None:
     for thread in threads:
         thread.join()
     assert (len(shells), len(set(shells))) == (33, 1)
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3])
+def test_where_sshd_allows_few_sessions_scripts_wait_for_their_turn(
+    scripted_lab: ScriptedLab, sessions: int
+) -> None:
+    """`MaxSessions` of sshd_config: session_new in session.c of OpenSSH refuses a further one, and the connection goes on."""
+    lab, answers = scripted_lab, list[str]()
+    meet = lab.root / f"meet_{sessions}"
+    meet.mkdir()
+    # As many as may run at once end only when they have met.
+    waits = f"until [ $(ls {meet} | wc -l) -ge {sessions} ]; do sleep 0.05; done"
+    script = f"touch {meet}/$BASHPID; {waits}; echo met"
+    with few_sessions(lab.root, lab.user, sessions) as to:
+        section = Ssh(
+            host=to.host, port=to.port, user=to.user, key=str(to.key), known_hosts=str(to.known_hosts),
+            config="/nonexistent", connect_seconds=GUARD, command_seconds=GUARD,
+        )  # fmt: skip
+        ssh = SshConnection(section)
+        assert ssh.run("echo first").out == "first\n"
+        assert ssh._link is not None
+        # A login shell that starts at once: no script waits for another's.
+        ssh._link.patience = 0.0
+        threads = [threading.Thread(target=lambda: answers.append(ssh.run(script).out)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        ssh.close()
+    assert answers == ["met\n"] * 6
 
 
 def test_a_script_that_hangs_is_told_and_cuts_off_no_other(ssh: SshConnection, tmp_path: Path) -> None:

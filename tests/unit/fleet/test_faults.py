@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.section import Limits
+from fixtures.fleet import submit
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
@@ -18,7 +19,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import set_aside
 from fixtures.runs.log_file import LogFile
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import SubmitError, Unreachable
+from plugins.errors import SubmitError, Unreachable, Unsent
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from plugins.record.lines import JOBS_LOG
@@ -274,3 +275,45 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
     begun.set()
     entries = session.finish(3600)
     assert (entries[WIDE.id].failure, entries[WIDE.id].ref.id) == ("", "7")
+
+
+@pytest.mark.parametrize("minutes", [30.0, 0.0])
+def test_a_submission_of_which_nothing_was_sent_is_made_again(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, minutes: float
+) -> None:
+    """No job is looked for, and nobody waits for the bound of a launcher."""
+    monkeypatch.setattr(submit, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(Site, "launch_bound", 3600)
+
+    def refuse(name: str) -> None:
+        if name == WIDE.id and cluster.submitted.count(name) < 3:
+            raise Unsent("ssh login: the server allows no further session")
+
+    cluster.on_submit = refuse
+    entries = start(WIDE, NARROW, unreachable_minutes=minutes or 1e-9).finish()
+    assert entries[NARROW.id].failure == ""
+    if minutes:
+        assert (entries[WIDE.id].failure, cluster.submitted.count(WIDE.id)) == ("", 3)
+    else:
+        words = "nothing could be sent: ssh login: the server allows no further session"
+        assert (entries[WIDE.id].failure, entries[WIDE.id].message) == ("infrastructure", words)
+        assert not entries[WIDE.id].may_run
+
+
+def test_what_could_not_be_sent_until_the_session_ends_was_never_submitted(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "_AGAIN_SECONDS", 0.01)
+
+    def refuse(name: str) -> None:
+        raise Unsent("ssh login: the server allows no further session")
+
+    cluster.on_submit = refuse
+    session = start(WIDE)
+    until(lambda: cluster.submitted.count(WIDE.id) > 1)
+    session.fleet.stop()
+    entry = session.finish()[WIDE.id]
+    assert (entry.failure, entry.message) == (
+        "interrupted",
+        "the session was stopped; it was never submitted",
+    )

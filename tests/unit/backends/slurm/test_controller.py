@@ -13,14 +13,14 @@ from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
-from fixtures.backends.slurm.launcher import cancel
+from fixtures.backends.slurm.launcher import Launcher, cancel
 from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.section import Ssh
 from fixtures.runs import unconfirmed
-from plugins.errors import Unreachable
+from plugins.errors import Denied, Unreachable, Unsent
 from plugins.record.job import JobRef, JobState, Phase
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
@@ -345,3 +345,24 @@ def test_a_controller_that_hangs_takes_no_longer_than_the_bound_of_a_cancellatio
     # The last requests, and the second that the loop waits, may begin just before the bound.
     assert now - 1000 <= bound + 4
     assert {"squeue", "scancel"} == set(asked)
+
+
+@pytest.mark.parametrize(
+    ("error", "sent", "kind"),
+    [(Unreachable, False, Unsent), (Unreachable, True, Unreachable), (Denied, False, Denied)],
+)
+def test_a_launcher_that_was_not_sent_is_known_as_that(
+    monkeypatch: pytest.MonkeyPatch, error: type[Unreachable], sent: bool, kind: type[Unreachable]
+) -> None:
+    def fail(self: SshConnection, script: str, **bounds: object) -> Answer:
+        failure = error("ssh login: the server allows no further session")
+        failure.sent = sent
+        raise failure
+
+    monkeypatch.setattr(SshConnection, "run", fail)
+    login = LoginNode("lab", SECTION, SshConnection(SECTION.ssh))
+    launcher = Launcher(login, Controller(login), print)
+    script = MagicMock(launch=MagicMock(secrets=[]))
+    with pytest.raises(Unreachable) as caught:
+        launcher._launch(script, "sbatch", "")
+    assert type(caught.value) is kind

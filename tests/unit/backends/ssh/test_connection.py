@@ -21,7 +21,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
+from paramiko.common import (
+    AUTH_FAILED,
+    AUTH_PARTIALLY_SUCCESSFUL,
+    AUTH_SUCCESSFUL,
+    OPEN_FAILED_CONNECT_FAILED,
+)
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import files
@@ -62,6 +67,22 @@ def test_a_shell_that_hangs_as_it_starts_is_given_up(server: type[Server], tmp_p
         assert [str(error).partition(": ")[2].partition(":")[0] for error in said] == [
             "no answer within 0.1 s"
         ]
+        connection.close()
+
+
+class NoSession(Server):
+    """As with `MaxSessions 0`, or where another program has taken them all."""
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return OPEN_FAILED_CONNECT_FAILED
+
+
+def test_a_server_that_allows_no_session_was_sent_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, NoSession) as sshd:
+        connection = sshd.connect()
+        with pytest.raises(Unreachable, match="the server allows no further session") as caught:
+            _run(connection)
+        assert not caught.value.sent
         connection.close()
 
 
