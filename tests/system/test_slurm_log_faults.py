@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -212,3 +213,15 @@ def test_logs_of_other_jobs_in_the_same_folder_are_left_alone(make_trial: MakeTr
     result = trial.end()
     assert result.verdicts == {case: "passed"}, result.out
     assert b"999.0" not in (result.folder / case / "log.txt").read_bytes()
+
+
+def test_a_hole_in_a_log_holds_up_nothing(make_trial: MakeTrial) -> None:
+    """As a disk that was full for a while leaves it. Its node goes on behind the hole."""
+    trial = make_trial().hold(10).start()
+    trial.until_steps(3)
+    log = trial.log()
+    os.truncate(log, log.stat().st_size + (1 << 28))
+    trial.let_go()
+    result = trial.end()
+    assert result.verdicts == {CASE: "passed"}, result.out
+    assert (result.folder / CASE / "log.txt").stat().st_size < 1 << 20
