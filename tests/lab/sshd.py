@@ -60,7 +60,7 @@ def make_sshd(root: Path, port: int, environment: Mapping[str, str]) -> Daemon:
     return Daemon("sshd", argv, environment, root / "log" / "sshd.out")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Login:
     """How to reach an sshd of the lab's."""
 
