@@ -155,6 +155,64 @@ def test_a_job_that_kueue_looks_at_waits_however_long(cluster: Cluster, look: Lo
     assert not look(80_001, queue="a3").hopeless
 
 
+def evicted(reason: str, message: str, later: str) -> Object:
+    """A workload that Kueue has evicted; `later` is why it did not reserve its quota again.
+
+    `Evict` of pkg/workload/evict/evict.go of Kueue 0.19 sets the condition, which stays until the next reservation.
+    """
+    made = workload(later, reason="Pending")
+    condition = {"type": "Evicted", "status": "True", "reason": reason, "message": message}
+    made["status"]["conditions"].insert(0, condition)
+    return made
+
+
+PREEMPTED = (
+    "Preempted to accommodate a workload (UID: 5, JobUID: 6) due to prioritization in the ClusterQueue"
+)
+
+
+def test_an_eviction_hides_no_quota_that_became_too_small(cluster: Cluster, look: Look) -> None:
+    """fitsResourceQuota in pkg/scheduler/flavorassigner/flavorassigner.go of Kueue 0.19 has the words of the quota."""
+    cluster.workloads = {"w": evicted("Preempted", PREEMPTED, PREEMPTED)}
+    state = look(0, queue="a3")
+    assert (state.reason, state.hopeless) == (f"Preempted: {PREEMPTED}", False)
+    small = (
+        "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, previously considered "
+        "podsets requests (0) + current podset request (128) > maximum capacity (64)"
+    )
+    cluster.workloads = {"w": evicted("Preempted", PREEMPTED, small)}
+    state = look(0, queue="a3")
+    assert state.hopeless
+    assert state.reason == f"Pending: {small}; it was evicted before: Preempted: {PREEMPTED}"
+    # Others use it now.
+    taken = (
+        "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100"
+    )
+    cluster.workloads = {"w": evicted("Preempted", PREEMPTED, taken)}
+    state = look(0, queue="a3")
+    assert not state.hopeless
+    assert state.reason.startswith(f"Pending: {taken}; it was")
+
+
+@pytest.mark.parametrize("drains", [False, True])
+@pytest.mark.parametrize("words", ["LocalQueue a3 is inactive", "ClusterQueue a3 is stopped"])
+def test_a_queue_that_is_held_is_waited_for(
+    cluster: Cluster, look: Look, words: str, *, drains: bool
+) -> None:
+    """With `stopPolicy`, Hold or HoldAndDrain: getQueueBlocker and reconcileOnClusterQueueActiveState in
+    pkg/controller/core/workload_controller.go of Kueue 0.19.
+    """
+    cluster.workloads = {"w": workload(words)}
+    if drains:
+        cluster.workloads = {"w": evicted("ClusterQueueStopped", "The ClusterQueue is stopped", words)}
+    for seconds in (0, 3600, 80_000):
+        state = look(seconds, queue="a3")
+        assert not state.hopeless
+        assert (
+            f"{words} (its `stopPolicy` holds it, or it lacks a flavor: ask the administrator" in state.reason
+        )
+
+
 def test_a_default_queue_of_the_namespace_is_waited_for(cluster: Cluster, look: Look) -> None:
     """Kueue sets the label `default` on a job without one, if there is such a local queue."""
     cluster.workloads = {"w": workload("insufficient unused quota", reason="Pending")}

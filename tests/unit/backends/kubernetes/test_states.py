@@ -438,7 +438,6 @@ TAKEN = "insufficient unused quota for nvidia.com/gpu in flavor spot, 256 more n
             "maximum",
             True,
         ),
-        (workload("QuotaReserved", "False", "Inadmissible", "ClusterQueue a3 is inactive"), "inactive", True),
         (
             workload("Evicted", "True", "Preempted", "by a workload of higher priority"),
             "Preempted: by",
