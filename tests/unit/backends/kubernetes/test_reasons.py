@@ -336,6 +336,53 @@ def test_events_that_cannot_be_had_conclude_nothing(cluster: Cluster, look: Look
     assert look(6, pods=[pod(0, node="", conditions=[TAINTED])]) == WAITS
 
 
+BACK_OFF = (
+    'pod pm-1-0, container workload: ImagePullBackOff: Back-off pulling image "nvcr.io/nvidia/nemo:25.09"'
+)
+PULLS = JobState(Phase.STARTING, "Starting", BACK_OFF, hopeless=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "hopeless"),
+    [
+        ("failed to copy: httpReadSeeker: failed open: unexpected status code: 429 Too Many Requests", False),
+        ("dial tcp 10.0.0.1:443: connect: no route to host", False),
+        ("http2: server sent GOAWAY and closed the connection", False),
+        ("write: broken pipe", False),
+        ("nvcr.io/nvidia/nemo:25.09: not found", True),
+        ("pull access denied, repository does not exist", True),
+    ],
+)
+def test_a_pull_that_an_old_kubelet_puts_off_is_judged_by_the_error_of_the_last_one(
+    cluster: Cluster, look: Look, error: str, hopeless: bool
+) -> None:
+    """Kubelets until 1.31: EnsureImageExists in pkg/kubelet/images/image_manager.go. Newer ones repeat the error."""
+    said = f'Failed to pull image "nvcr.io/nvidia/nemo:25.09": rpc error: code = Unknown desc = {error}'
+    cluster.events = [
+        event(
+            "Pod", "pm-1-0", "Failed", 'Failed to pull image "nvcr.io/nvidia/nemo:25.09": first', last="10"
+        ),
+        event("Pod", "pm-1-0", "Failed", said, last="40"),
+        event("Pod", "pm-1-0", "Failed", "Error: ImagePullBackOff", last="50"),
+        event("Pod", "pm-2-0", "Failed", "Failed to pull image: of another job", last="55"),
+    ]
+    assert look(0, PULLS, [pod(0)]) == PULLS
+    for seconds in (5, 60, 300):
+        state = look(seconds, PULLS, [pod(0)])
+        assert state.hopeless is hopeless
+        assert state.reason == f"{BACK_OFF}: Failed: {said}"
+    # Without its events, nobody knows better.
+    cluster.events = []
+    assert look(600, PULLS, [pod(0)]) == PULLS
+
+
+def test_only_a_pull_that_is_put_off_costs_a_list_of_events(cluster: Cluster, look: Look) -> None:
+    newer = JobState(Phase.STARTING, "Starting", f"{BACK_OFF}: ErrImagePull: not found", hopeless=True)
+    for seconds in (0, 5, 60):
+        assert look(seconds, newer, [pod(0)]) == newer
+    assert cluster.asked == []
+
+
 def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
     cluster: Cluster, look: Look
 ) -> None:

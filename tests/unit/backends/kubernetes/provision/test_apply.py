@@ -513,3 +513,22 @@ def test_a_stage_whose_pods_are_refused_is_hopeless(memory: Memory, monkeypatch:
     state = session.state(job)
     assert (state.phase, state.hopeless) == (Phase.QUEUED, True)
     assert state.reason == words
+
+
+@pytest.mark.parametrize(("error", "hopeless"), [("429 Too Many Requests", False), ("not found", True)])
+def test_a_stage_whose_image_an_old_kubelet_pulls_again_later_may_yet_begin(
+    memory: Memory, error: str, hopeless: bool
+) -> None:
+    session = kubeapi.setup(memory)
+    job = session.provision(JOB)
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nemo"'}
+    status = {"name": "download", "state": {"waiting": waiting}}
+    first, _ = memory.pods("download", phase="Pending", containerStatuses=[status])
+    memory.objects[f"{EVENTS}/one"] = {
+        "metadata": {"name": "one", "creationTimestamp": "2026-11-21T10:00:00Z"},
+        "involvedObject": {"kind": "Pod", "name": first},
+        "reason": "Failed",
+        "message": f'Failed to pull image "nemo": {error}',
+    }
+    state = session.state(job)
+    assert (state.hopeless, error in state.reason) == (hopeless, True)
