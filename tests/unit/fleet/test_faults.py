@@ -21,10 +21,23 @@ from fixtures.runs.log_file import LogFile
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import SubmitError, Unreachable, Unsent
 from plugins.recipes.cases import Case
-from plugins.record.job import JobRef
+from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Clock, Cluster, Site, Start, told, until
+from tests.unit.cluster import (
+    DONE,
+    MIDDLE,
+    NARROW,
+    RUNNING,
+    WIDE,
+    Clock,
+    Cluster,
+    Session,
+    Site,
+    Start,
+    told,
+    until,
+)
 
 
 def test_a_ledger_that_cannot_be_written_leaves_no_job(
@@ -317,3 +330,30 @@ def test_what_could_not_be_sent_until_the_session_ends_was_never_submitted(
         "interrupted",
         "the session was stopped; it was never submitted",
     )
+
+
+def test_a_screened_node_that_is_drained_before_its_job_begins_is_not_waited_for(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    reason = "ReqNodeNotAvail, UnavailableNodes:gpu001"
+    drained = JobState(Phase.QUEUED, "PENDING", reason=reason)
+    # Another job runs there at first, for longer than a node that takes no jobs is waited for.
+    busy = JobState(Phase.QUEUED, "PENDING", reason="Resources")
+
+    def state(job: JobRef) -> JobState:
+        if job.name in cluster.cancelled:
+            return JobState(Phase.FAILED, "CANCELLED")
+        clock.ahead += 60
+        return drained if clock.ahead > 3600 else busy
+
+    monkeypatch.setattr(cluster, "_state", state)
+    monkeypatch.setattr(cluster, "on_nodes", lambda nodes: cluster)
+    session = Session(tmp_path, cluster, [NARROW], Policy())
+    (job,) = session.fleet._controllers[0].jobs.cases
+    job.nodes = "gpu001"
+    session.fleet.start()
+    entry = session.finish(90_000)[NARROW.id]
+    assert (entry.failure, cluster.cancelled) == ("infrastructure", {NARROW.id})
+    words = f"job 1: its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {reason}"
+    assert entry.message.startswith(words)
+    assert 3600 + 900 < clock.ahead < 3600 + 900 + 600

@@ -23,6 +23,7 @@ from fixtures.fleet.watchdog import (
     lost_pace,
     overdue,
     silent,
+    waits_for_unavailable,
     watch,
 )
 from fixtures.runs.planned import ExpectedStepTime
@@ -109,41 +110,64 @@ UNPLACED = "0 of 1 pods have a node: pod p-0: Unschedulable: 0/65 nodes are avai
 
 
 @pytest.mark.parametrize(
-    ("reason", "minutes"),
+    ("reason", "unavailable"),
     [
-        ("ReqNodeNotAvail, UnavailableNodes:gpu001", 15),
+        ("ReqNodeNotAvail, UnavailableNodes:gpu001", True),
         (
             UNPLACED
             + "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 63 node(s) didn't match Pod's node affinity/selector.",
-            15,
+            True,
+        ),
+        (
+            UNPLACED
+            + "1 node(s) had untolerated taint {nvidia.com/gpu: repair}, 64 node(s) didn't match Pod's node affinity/selector.",
+            True,
         ),
         (
             UNPLACED
             + "1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s), 63 node(s) didn't match Pod's node affinity/selector. "
             "no new claims to deallocate, preemption: 0/65 nodes are available: 1 No preemption victims found for incoming pod, "
             "64 Preemption is not helpful for scheduling.",
-            60,
+            False,
         ),
-        ("Resources", 60),
-        ("Priority", 60),
+        ("Resources", False),
+        ("Priority", False),
     ],
-    ids=["drained", "cordoned", "busy pods", "busy", "behind others"],
+    ids=["drained", "cordoned", "tainted", "busy pods", "busy", "behind others"],
 )
-def test_a_probe_waits_for_busy_nodes_and_not_long_for_one_that_takes_no_jobs(
-    reason: str, minutes: int
+@pytest.mark.parametrize(
+    "case", ["proxy/8b-bf16-8gpus.gpu001", "isolate2x1.1-gpu001"], ids=["screening", "probe"]
+)
+def test_a_job_on_given_nodes_waits_for_busy_ones_and_not_long_for_one_that_takes_no_jobs(
+    reason: str, unavailable: bool, case: str
 ) -> None:
-    """As Slurm 22.05 and Kubernetes say it of a job on given nodes. Another case of the session may use them meanwhile."""
-    ref = JobRef.of_probe("proxy", examples.case().key, "isolate2x1.1-gpu001", "name")
+    """As Slurm 22.05 and Kubernetes say it of a job on given nodes. Another case of the session may use them meanwhile.
+
+    A node that is tainted or drained after a screening began held its job for `queue_minutes`, which are a day.
+    """
+    ref = (
+        JobRef.of_probe("proxy", examples.case().key, case, "name")
+        if "isolate" in case
+        else JobRef("proxy", case, "name")
+    )
     state = replace(PENDING, reason=reason)
+    waiting = job(state=state, submitted=NOW, ref=ref, nodes="gpu001")
+    assert waits_for_unavailable(waiting, state) is unavailable
+    # A job of a case waits for any nodes, and one that runs for none.
+    assert not waits_for_unavailable(job(), state)
+    assert not waits_for_unavailable(waiting, RUNNING)
 
-    def after(elapsed: float, **changed: Any) -> str | None:
-        waiting = job(state=state, submitted=NOW - elapsed * 60, **changed)
-        return overdue(waiting, machine(queue_minutes=60), NOW)
 
-    assert after(minutes, ref=ref) is None
-    assert after(minutes + 0.1, ref=ref) == f"still queued after {minutes} minutes; the queue says: {reason}"
-    # A job of a case waits for any nodes.
-    assert after(60) is None
+def test_a_node_that_takes_no_jobs_is_waited_for_fifteen_minutes_from_when_that_was_said() -> None:
+    """It may have been busy for hours before, and be restarted now."""
+    reason = "ReqNodeNotAvail, UnavailableNodes:gpu001"
+    waiting = job(
+        state=replace(PENDING, reason=reason), submitted=NOW - 3600, nodes="gpu001", unavailable=Timer(NOW)
+    )
+    site = machine(queue_minutes=600)
+    assert overdue(waiting, site, NOW + 899) is None
+    words = f"its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {reason}"
+    assert overdue(waiting, site, NOW + 900) == words
 
 
 @pytest.mark.parametrize(("length", "minutes"), [(1, 15), (2, 30), (8, 40)])
