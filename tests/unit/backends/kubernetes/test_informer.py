@@ -92,3 +92,41 @@ def test_what_lost_our_label_was_not_deleted(there: bool) -> None:
 def again(made: dict[str, Any]) -> dict[str, Any]:
     """Another object of the same name."""
     return {"metadata": {**made["metadata"], "uid": "another"}}
+
+
+class Forgetful(Feed):
+    """An API server, or a proxy in front of it, that answers 410 to every watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = 0
+
+    def get(self, path: str, **query: str) -> Any:
+        self.lists += 1
+        return super().get(path, **query)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        yield {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+
+
+def test_a_server_that_forgets_every_version_is_asked_after_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, pauses = Forgetful(), list[float]()
+    watch = Informer(feed, "/apis/any", "")  # type: ignore[arg-type]
+    enough = threading.Event()
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            enough.set()
+        return enough.is_set()
+
+    monkeypatch.setattr(watch._ended, "wait", wait)
+    monkeypatch.setattr(watch._ended, "is_set", enough.is_set)
+    try:
+        # What was listed is not in doubt.
+        assert list(watch.look().objects) == ["before", "first", "second"]
+        assert enough.wait(60)
+    finally:
+        watch.close()
+    assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
+    assert feed.lists == 8
