@@ -156,6 +156,11 @@ class JobState:
     images: tuple[str, ...] = ()
     hopeless: bool = False
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job has no node: it has not begun, or waits again after it was suspended or requeued."""
+        return self.phase is Phase.QUEUED and not self.nodes
+
 
 @dataclass(frozen=True)
 class Times:
@@ -197,8 +202,10 @@ class Times:
 
     @property
     def seconds(self) -> float | None:
-        """How long all attempts ran; None if nobody knows when the last one began or ended."""
-        return None if self.ran is None else self.earlier_seconds + self.ran
+        """How long all attempts ran; None if that is unknown."""
+        if self.ran is None:
+            return self.earlier_seconds or None
+        return self.earlier_seconds + self.ran
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -775,3 +775,69 @@ def test_the_queue_is_asked_for_jobs_that_wait_longer(
         time.sleep(0.01)
     assert asked == [[WIDE.id]]
     session.fleet.stop()
+
+
+SUSPENDED = JobState(Phase.QUEUED, "Suspended", "Preempted: by a workload of higher priority")
+
+
+@pytest.mark.parametrize(
+    ("states", "hours"),
+    [
+        ([RUNNING, SUSPENDED, JobState(Phase.FAILED, "CANCELLED")], 1),
+        ([RUNNING, SUSPENDED, RUNNING, DONE], 2),
+        ([RUNNING, JobState(Phase.QUEUED, "PENDING", "Priority"), RUNNING, DONE], 2),
+        # A pod is lost, and the others hold their nodes.
+        ([RUNNING, JobState(Phase.QUEUED, "Pending", "pod p-1", nodes="gpu001"), DONE], 11),
+        ([SUSPENDED, RUNNING, DONE], 1),
+    ],
+    ids=["suspended", "resumed", "requeued", "lost", "first queued"],
+)
+def test_a_job_that_waits_again_after_it_ran_costs_no_gpu_hours_meanwhile(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, states: list[JobState], hours: float
+) -> None:
+    """A JobSet that Kueue evicts, or that is suspended, has no pods. One hour runs, ten hours wait."""
+    real, ahead, left = time.time, [0.0], list(states)
+    monkeypatch.setattr("time.time", lambda: real() + ahead[0])
+
+    def state(job: JobRef) -> JobState:
+        if not left:
+            return states[-1]
+        before = states[len(states) - len(left) - 1] if len(left) < len(states) else None
+        if before is not None:
+            ahead[0] += 3600 if before.phase is Phase.RUNNING else 36_000
+        return left.pop(0)
+
+    monkeypatch.setattr(cluster, "_state", state)
+    session = start(WIDE)
+    entry = session.finish()[WIDE.id]
+    assert entry.gpu_hours == pytest.approx(hours * 512, rel=0.01)
+    assert session.ledger.gpu_hours() == pytest.approx(hours * 512, rel=0.01)
+
+
+def test_a_job_that_is_cancelled_while_it_is_suspended_cost_only_what_it_ran(
+    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ahead, states = time.time, [0.0], [RUNNING, SUSPENDED]
+    monkeypatch.setattr("time.time", lambda: real() + ahead[0])
+    is_suspended = threading.Event()
+
+    def state(job: JobRef) -> JobState:
+        if job.name in cluster.cancelled:
+            return JobState(Phase.FAILED, "CANCELLED")
+        if len(states) > 1:
+            return states.pop(0)
+        is_suspended.set()
+        return states[0]
+
+    monkeypatch.setattr(cluster, "_state", state)
+    session = start(WIDE)
+    assert is_suspended.wait(60)
+    until(lambda: session.fleet.board[WIDE.key].phase == "queued")
+    ahead[0] = 36_000
+    # Also before its end.
+    assert session.ledger.gpu_hours() < 1
+    session.fleet.stop()
+    entry = session.entries()[WIDE.id]
+    assert (entry.failure, entry.times.started) == ("interrupted", None)
+    assert entry.gpu_hours is not None
+    assert entry.gpu_hours < 1
