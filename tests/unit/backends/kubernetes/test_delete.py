@@ -104,6 +104,6 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_the_end_of_the_others_is_confirmed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unconfirmed, "LOOK_SECONDS", 0.01)
-    assert cancel(Cautious(), ledger, JOBS, 0.1) == {JOBS[0]: ""}
+    assert cancel(Cautious(), ledger, JOBS, 0.1) == {JOBS[0]: DENIED}
     confirmed = {entry.case: entry.times.cancel_confirmed is not None for entry in ledger.entries()}
     assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}
