@@ -232,7 +232,7 @@ class LineParser(ABC):
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
         )
         begun = self._stated.begun or self._launched or bool(self._restarter)
-        begun |= self._stated.restated and len(self._steps) > EARLY
+        begun |= self._stated.restated_by_one and len(self._steps) > EARLY
         anew = back or (begun and self.under_way)
         if anew:
             self.begins_anew()

@@ -222,7 +222,16 @@ class Statements:
     @property
     def restated(self) -> bool:
         """Whether the configuration was stated after the last step: two facts of it, since an evaluation may state one of them again."""
-        return len({name for name, _ in self._since.facts}.difference(OF_A_PROCESS)) > 1
+        return len(self._restated()) > 1
+
+    @property
+    def restated_by_one(self) -> bool:
+        """The same of what one process states: of many that state a fact, some may be late."""
+        by_many = {name for (name, _), lines in self._attempt.lines.items() if max(lines.values()) > 1}
+        return len(self._restated() - by_many) > 1
+
+    def _restated(self) -> set[str]:
+        return {name for name, _ in self._since.facts}.difference(OF_A_PROCESS)
 
     def begins(self, line: object) -> None:
         """Note that a line was read which each attempt prints once.

@@ -78,7 +78,7 @@ def test_the_page_of_a_recipe_has_every_case_and_every_number(recipe: Recipe) ->
     assert f"| {backends} |" in (pages.ROOT / "docs" / "suites.md").read_text()
     path = examples.BASELINES / f"{recipe.name}.yaml"
     baselines = yaml.load(path.read_text(), Loader) if path.exists() else {}
-    assert [lack for lack in baselines.get("lacking", []) if f"| {lack['reason']} |" not in page] == []
+    assert [lack for lack in baselines.get("lacking", []) if lack["reason"] not in page] == []
     for table in baselines.get("tables", []):
         for cell in table["cells"]:
             begin = rf"\| {re.escape(cell['size'])} \| {cell['dtype']} \| {cell['gpus']} \|"

@@ -102,7 +102,7 @@ def test_a_run_by_itself_is_judged_by_the_best_product() -> None:
 
 
 def test_a_slow_run_by_itself_is_too_slow_and_no_other_program_explains_it() -> None:
-    verdict = judged(slower(IDLE, 1.9)).verdict
+    verdict = judged(slower(IDLE, 2.2)).verdict
     assert verdict.kind is Kind.TOO_SLOW
     who = "other programs had less than 1 % of the processors, which explains no slow step"
     assert verdict.remarks[-1] == who

@@ -197,9 +197,10 @@ def test_steps_are_those_that_are_read_from_a_log(name: str) -> None:
         assert one[1:] == pytest.approx(other[1:], rel=1e-9)
 
 
-def test_the_statistic_of_every_case_of_megatron_bridge_is_simulated() -> None:
+def test_the_statistic_of_every_release_of_megatron_bridge_but_one_is_simulated() -> None:
     tables = load_baselines(examples.BASELINES / "megatron_bridge.yaml").tables
-    assert {table.statistic for table in tables} == {"mean:35-49"} <= set(figures())
+    statistics = {table.statistic for table in tables if table.release != "25.09"}
+    assert statistics == {"mean:35-49"} <= set(figures())
 
 
 # The document

@@ -141,7 +141,6 @@ SPOILT: dict[str, tuple[str, ...]] = {
         # Lightning 2.4.0: src/lightning/pytorch/profilers/simple.py, `summary`; its stage is in capitals.
         "FIT Profiler Report",
         # Megatron-Bridge v0.3.1: the summary of src/megatron/bridge/training/config.py 1742 prints Python's values.
-        "  use_nsys_profiler: True",
         "  use_pytorch_profiler: True",
         "  record_memory_history: True",
     ),
@@ -155,7 +154,7 @@ SPOILT: dict[str, tuple[str, ...]] = {
         NCCL + "Send: opCount a3 sendbuff (nil) recvbuff 0x7f count 131072 datatype 9 op 0 root 0 comm 0x5555 [nranks=2] stream 0x5555",
     ),
     # Megatron-Bridge v0.1.0rc4: scripts/performance/configs, all six files.
-    "profiler setting": ("  use_nsys_profiler: true",),
+    "profiler setting": ("  use_nsys_profiler: true", "  use_nsys_profiler: True"),
     "diagnostics": (
         # PyTorch 024bc9fa: torch/autograd/anomaly_mode.py; torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp.
         "/usr/lib/python3/dist-packages/torch/autograd/anomaly_mode.py:70: UserWarning: Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.",
