@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from plugins.isolation.answer import SHOWN, percent
 from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
-from plugins.record.job import Job
+from plugins.record.job_record import EarlierJob
 from plugins.record.summary import NodeState, ScreenedNode, Screening
 from plugins.record.verdict import Kind
 from plugins.words import counted
@@ -157,7 +157,7 @@ def _kind(times: Sequence[float]) -> str:
 
 def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     # A case without a configuration was not judged: the session was stopped, and cancelled its job.
-    judged, job = record.configuration is not None, record.job.state
+    judged, job = record.configuration is not None, record.job
     ended_by_others = _ENDED_BY_OTHERS.match(record.headline) or _PREEMPTED_POD.match(job.reason)
     broken = record.verdict is Kind.INFRASTRUCTURE and judged and job.nodes != "" and not ended_by_others
     if record.verdict in _FAILING or broken or compared.accuses(record.node):
@@ -172,9 +172,9 @@ def _state(record: CaseRecord, compared: _Comparison) -> NodeState:
     return NodeState.NOT_JUDGED
 
 
-def _broke(job: Job) -> bool:
+def _broke(job: EarlierJob) -> bool:
     """Whether an earlier job of a case, which was tried again, broke on its node."""
-    return job.failure in ("", "infrastructure") and job.state.nodes != "" and job.state.raw != "PREEMPTED"
+    return job.failure in ("", "infrastructure") and job.nodes != "" and job.state != "PREEMPTED"
 
 
 def _reasons(record: CaseRecord, unlike: str) -> list[str]:
@@ -183,10 +183,7 @@ def _reasons(record: CaseRecord, unlike: str) -> list[str]:
     short = {Kind.PASSED: "", Kind.NO_BASELINE: str(Kind.NO_BASELINE)}
     headline = short.get(record.verdict, record.headline)
     slow_gpus = [] if unlike else [remark for remark in record.remarks if remark in (record.slow_gpus or ())]
-    untold = ""
-    if record.verdict is Kind.NO_BASELINE and record.slow_gpus is None:
-        untold = "an older Pacemark wrote its record, which does not tell how its GPUs are beside each other"
-    return [*slow_gpus, *(text for text in (headline, unlike, untold) if text)]
+    return [*slow_gpus, *(text for text in (headline, unlike) if text)]
 
 
 def _headline(nodes: Sequence[ScreenedNode], words: str) -> str:

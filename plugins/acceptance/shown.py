@@ -51,8 +51,8 @@ class Shown:
         shown = cls(
             record.verdict,
             record.headline,
-            nodes=frozenset().union(*map(node_names, (job.state.nodes, *(run.nodes for run in runs)))),
-            submitted=_day(job.times.submitted),
+            nodes=frozenset().union(*map(node_names, (job.nodes, *(run.nodes for run in runs)))),
+            submitted=_day(job.submitted),
             release=record.release or "",
             gpu=str((record.configuration or {}).get("gpu") or ""),
             runs=len(runs) or 1,

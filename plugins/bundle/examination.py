@@ -14,7 +14,6 @@ from typing import Any
 
 from plugins.bundle.cases import check_cases
 from plugins.bundle.findings import Examination, differing
-from plugins.bundle.format_1 import LEDGER
 from plugins.bundle.plan import check_plan
 from plugins.bundle.run import BundledRun, named, read_jobs
 from plugins.bundle.sbom import SBOM
@@ -78,7 +77,7 @@ def examine(folder: Path, predicate: Mapping[str, Any], published: Path, finding
             findings.wrong.append(f"{ENVELOPE} says {key} {predicate.get(key)!r}, {JOBS_LOG} says {value!r}")
     for check in (_unended, _backwards, _shared, _unexplained, _of_session):
         findings.wrong += check(run)
-    _check_evidence(run, findings)
+    findings.wrong += _changed_logs(run)
     findings.doing = "its cases"
     records = check_cases(run, findings)
     try:
@@ -153,7 +152,7 @@ def _shared(run: BundledRun) -> Iterator[str]:
 
 def _unexplained(run: BundledRun) -> Iterator[str]:
     """Files that no submission explains, and submissions whose files are missing."""
-    folder, tries, known = run.folder, run.tries, (*OF_RUN, LEDGER, SBOM, ENVELOPE, STAMP)
+    folder, tries, known = run.folder, run.tries, (*OF_RUN, SBOM, ENVELOPE, STAMP)
     for path in sorted(folder.iterdir()):
         if not path.is_dir() and path.name not in known and not path.name.startswith(f"{JOBS_LOG}.damaged"):
             yield f"{path.name} has no place in a bundle: nothing in it is checked"
@@ -182,25 +181,16 @@ def _unexplained(run: BundledRun) -> Iterator[str]:
         yield f"{place_of_none} has files and no submission in {JOBS_LOG}"
 
 
-def _check_evidence(run: BundledRun, findings: Examination) -> None:
-    """Check that each log, also one that nobody judges, is the one that the session had at its end."""
+def _changed_logs(run: BundledRun) -> Iterator[str]:
+    """Logs, also those that nobody judges, that are not what the session had at its end."""
     recorded, actual = run.summary.files, digests(run.folder)
-    if recorded is None:
-        findings.cannot.append(
-            f"{SUMMARY} is of an older Pacemark, and has no digest of its logs: whether one was changed is not known"
-        )
-        return
     for name in sorted(recorded.keys() | actual.keys()):
         if name not in actual:
-            findings.wrong.append(f"{name} is missing: {SUMMARY} has its digest")
+            yield f"{name} is missing: {SUMMARY} has its digest"
         elif name not in recorded:
-            findings.wrong.append(
-                f"{name} was not there when the session ended: {SUMMARY} has no digest of it"
-            )
+            yield f"{name} was not there when the session ended: {SUMMARY} has no digest of it"
         elif recorded[name] != actual[name]:
-            findings.wrong.append(
-                f"{name} was changed after the session ended: its SHA-256 is not that in {SUMMARY}"
-            )
+            yield f"{name} was changed after the session ended: its SHA-256 is not that in {SUMMARY}"
 
 
 def _of_session(run: BundledRun) -> Iterator[str]:

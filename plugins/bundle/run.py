@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from plugins.bundle.findings import Examination
-from plugins.bundle.format_1 import LEDGER, LinesBefore, compare_ledger
 from plugins.bundle.statement import once
 from plugins.errors import ConfigError
 from plugins.record.job import Job
@@ -59,18 +58,14 @@ def read_jobs(folder: Path, findings: Examination) -> tuple[Run, dict[str, list[
     if not path.is_file():
         raise ConfigError(f"{JOBS_LOG} is missing")
     data = path.read_bytes()
-    earlier = (folder / LEDGER).is_file()
+    replay = Replay()
     try:
-        lines = list(_lines(data, _parser(earlier)))
-        replay = Replay(_parser(earlier))
+        lines = list(_lines(data))
         replay.feed(data)
     except (OtherVersionError, RecursionError) as error:
         raise ConfigError(f"{JOBS_LOG}: a line is none of Pacemark's: {error}") from None
     if replay.run is None:
         raise ConfigError(f"{JOBS_LOG}: none of its lines is whole")
-    run = replay.run
-    if earlier:
-        run = compare_ledger(folder, replay, findings)
     findings.wrong += _broken(data, replay)
     damage = [words for line in lines for words in line.damage]
     if damage:
@@ -81,17 +76,13 @@ def read_jobs(folder: Path, findings: Examination) -> tuple[Run, dict[str, list[
     findings.wrong += _left_out(lines, jobs)
     if not damage:
         findings.cannot += _unsent(lines)
-    return run, jobs
+    return replay.run, jobs
 
 
-def _parser(earlier: bool) -> Callable[[bytes], Line | None]:
-    return LinesBefore() if earlier else parsed
-
-
-def _lines(data: bytes, parse: Callable[[bytes], Line | None]) -> Iterator[Line]:
+def _lines(data: bytes) -> Iterator[Line]:
     """The lines that are whole. Raises OtherVersionError."""
     for raw in filter(None, data.split(b"\n")[:-1]):
-        line = parse(raw)
+        line = parsed(raw)
         if line is None:
             continue
         try:

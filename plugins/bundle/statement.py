@@ -30,7 +30,7 @@ PAYLOAD = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:pacemark:run:"
 """The type of the predicate, without the number of its format."""
-FORMAT = 2
+FORMAT = 1
 """It changes if a verifier of the old format would be misled."""
 
 _FORMAT = re.compile(r"[1-9][0-9]{0,8}")

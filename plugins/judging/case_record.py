@@ -19,6 +19,7 @@ from plugins.modes.checkpoints import Written
 from plugins.outcome import Isolated
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
+from plugins.record.job_record import EarlierJob
 from plugins.record.public import Part
 from plugins.timing import Timing
 
@@ -61,7 +62,7 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         },
         identity=identity.stated_by(case, judgement.log),
         versions=judgement.versions,
-        earlier_jobs=outcome.earlier,
+        earlier_jobs=tuple(map(EarlierJob.of, outcome.earlier)),
     )
     if judgement.measurement is None:
         return record

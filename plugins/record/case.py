@@ -1,21 +1,22 @@
 """The record of a case, `case.json`: its verdict and what it rests on. docs/results.md tells of it.
 
-Every key but `expected_range`, `isolation` and `slow_gpus` is always there. It is null if the case did not get that far, or if there is no such figure. A field with a default
-was added later: an older record may lack it.
+Every key but `expected_range`, `isolation` and `slow_gpus` is always there. It is null if the case did not get that far,
+or if there is no such figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Job
+from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.nodes import screened_node
-from plugins.record.public import EARLIER, LAST, Part, View
+from plugins.record.public import Part
 from plugins.record.verdict import Cause, Kind
 from plugins.yamlfile import Strict
 
@@ -82,7 +83,7 @@ class Expected(Part):
     """The release that printed it first."""
     framework: str
     gpu: str
-    own: bool = False
+    own: bool
     """Whether the number is the site's own, which nobody published."""
     recorded: Recorded | None
     """If the number is the site's own and not written by hand: the run in which it was measured."""
@@ -262,16 +263,12 @@ class IsolatedParts(Part):
     rounds: int
     gpu_hours: float
     failed: tuple[FailedProbe, ...]
-    proof: ProofRun | None = None
+    proof: ProofRun | None
     """Null if no node is slow."""
-    command: str | None = None
+    command: str | None
     """Runs the case without the nodes that slow it."""
-    symptoms: tuple[str, ...] = ()
+    symptoms: tuple[str, ...]
     """What the case's own jobs told of some of its nodes: errors, another network, the slowest process. No probe measured it."""
-
-
-LastJob = Annotated[Job, View(Job, LAST, "JobRecord", "A job on its cluster, in the cluster's own words.")]
-EarlierJob = Annotated[Job, View(Job, EARLIER, "EarlierJob", "A job of the case that another job followed.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,7 +328,7 @@ class CaseRecord(Part):
     """For each kind of fact that identifies a run, the line of the log that stated it; empty if none did."""
     versions: Mapping[str, str] | None
     """What the run was made with, by name."""
-    job: LastJob
+    job: JobRecord
     earlier_jobs: tuple[EarlierJob, ...]
     """The jobs of this case that another job followed, oldest first."""
 
@@ -343,7 +340,7 @@ class CaseRecord(Part):
             "verdict": Kind.INFRASTRUCTURE,
             "headline": f"{Kind.INFRASTRUCTURE}: {reason}",
             "remarks": (),
-            "job": job,
+            "job": JobRecord.of(job),
             "earlier_jobs": (),
         }
         return cls(**(dict.fromkeys(field.name for field in fields(cls)) | known))  # type: ignore[arg-type]
@@ -371,13 +368,3 @@ class CaseRecord(Part):
         if not seconds or self.expected is None:
             return None
         return 100 * (self.expected.step_time / seconds - 1)
-
-    @model_validator(mode="after")
-    def _of_case(self) -> CaseRecord:
-        """A record that was read, with its case in its jobs, which say nothing of it themselves."""
-        recipe, _, case_id = self.id.partition("/")
-        job, *earlier = (
-            replace(job, ref=replace(job.ref, recipe=recipe, case_id=case_id))
-            for job in (self.job, *self.earlier_jobs)
-        )
-        return replace(self, job=job, earlier_jobs=tuple(earlier))

@@ -1,19 +1,16 @@
 """A job of a case: what the cluster says of it, what the log of jobs keeps of it, and what the judge gets.
 
-Each fact of a job is declared here, and nowhere else: `jobs.log` has each field, and the records of cases have those that
-are marked with `LAST` or `EARLIER`.
+`jobs.log` has each field. `plugins.record.job_record` says which of them the records of cases have.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
-
-from plugins.record.public import EARLIER, LAST, Key, Moment
 
 Failure = Literal["", "infrastructure", "lost", "interrupted", "given up", "hung", "repeated", "skipped"]
 """Why a job did not end by itself; "" if it did.
@@ -93,12 +90,10 @@ class JobRef:
 
     recipe: _Recipe
     case_id: _CaseId
-    name: str = field(metadata={LAST: Key("name"), EARLIER: Key("name")})
-    id: str = field(default="", metadata={key: Key("id", before="name") for key in (LAST, EARLIER)})
+    name: str
+    id: str = ""
     folder: str = ""
-    kind: str = field(
-        default="", metadata={LAST: Key("kind", "On Kubernetes, the kind of its object; elsewhere empty.")}
-    )
+    kind: str = ""
     renamed: str = ""
     uid: str = ""
 
@@ -149,10 +144,10 @@ class JobState:
     """
 
     phase: Phase = Phase.QUEUED
-    raw: str = field(default="", metadata={LAST: Key("state"), EARLIER: Key("state")})
-    reason: str = field(default="", metadata={LAST: Key("reason")})
-    nodes: str = field(default="", metadata={LAST: Key("nodes"), EARLIER: Key("nodes")})
-    exit_code: str = field(default="", metadata={LAST: Key("exit_code")})
+    raw: str = ""
+    reason: str = ""
+    nodes: str = ""
+    exit_code: str = ""
     images: tuple[str, ...] = ()
     hopeless: bool = False
 
@@ -169,20 +164,10 @@ class Times:
     `started` is when its last attempt began; the attempts before that ran `earlier_seconds`, 0 if that is unknown.
     """
 
-    submitted: Seconds | None = field(default=None, metadata={LAST: Key("submitted", kind=Moment | None)})
-    started: Seconds | None = field(default=None, metadata={LAST: Key("started", kind=Moment | None)})
-    ended: Seconds | None = field(default=None, metadata={LAST: Key("ended", kind=Moment | None)})
-    earlier_seconds: Annotated[Seconds, Field(ge=0)] = field(
-        default=0.0,
-        metadata={
-            LAST: Key(
-                "earlier_seconds",
-                "How long the attempts before the last one ran; 0 if the cluster does not tell.",
-                kind=float,
-                required=False,
-            )
-        },
-    )
+    submitted: Seconds | None = None
+    started: Seconds | None = None
+    ended: Seconds | None = None
+    earlier_seconds: Annotated[Seconds, Field(ge=0)] = 0.0
     cancel_asked: Seconds | None = None
     cancel_confirmed: Seconds | None = None
 
@@ -227,34 +212,13 @@ class Job:
     status: Status = "planned"
     state: JobState = JobState()
     times: Times = Times()
-    attempts: int = field(
-        default=1,
-        metadata={LAST: Key("attempts", "1 + its restarts by the cluster.", before="earlier_seconds")},
-    )
-    excluded: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            LAST: Key(
-                "excluded_nodes", "`--exclude-nodes` or `--exclude-failed-nodes` kept the job away from them."
-            ),
-            EARLIER: Key("excluded_nodes"),
-        },
-    )
+    attempts: int = 1
+    excluded: tuple[str, ...] = ()
     checkpoint: Checkpoint = ""
     log_note: str = ""
     log_fault: str = ""
-    failure: Failure = field(
-        default="",
-        metadata={
-            EARLIER: Key(
-                "failure",
-                "`repeated` if another run of the case followed it, `interrupted` if a stopped session cancelled it, empty if it "
-                "broke itself.",
-                before="excluded_nodes",
-            )
-        },
-    )
-    message: str = field(default="", metadata={EARLIER: Key("message", before="excluded_nodes")})
+    failure: Failure = ""
+    message: str = ""
 
     @property
     def case(self) -> str:

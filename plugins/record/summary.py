@@ -1,6 +1,6 @@
 """The record of a run, `summary.json`, which other programs read. Its JSON Schema is `docs/summary.schema.json`.
 
-Every key is always there. A field with a default was added later: an older record may lack it.
+Every key but `screening` is always there.
 """
 
 from __future__ import annotations
@@ -221,9 +221,9 @@ class Ending(Part):
     """With `--benchmark-compare-fail` or `--fail-if`: the cases that regressed or differ, with their figures."""
     uncompared: tuple[str, ...]
     """With `--benchmark-compare-fail` or `--fail-if`: the cases that could not be compared with the earlier run."""
-    acceptance: AcceptanceRecord | None = None
+    acceptance: AcceptanceRecord | None
     """With `--acceptance`: what the run has shown of its plan."""
-    scaling: tuple[Scaling, ...] = ()
+    scaling: tuple[Scaling, ...]
     """Of each recipe, size and dtype with at least two measured scales."""
     screening: Annotated[Screening | None, Field(exclude_if=lambda value: value is None)] = None
     """Of the nodes that `suites/node` screened; left out if it screened none."""
@@ -237,7 +237,7 @@ class Summary(Ending, Session):
     """The number of cases with each verdict."""
     gpu_hours: float
     """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the earlier attempts count if the cluster tells how long they ran. A replay has none."""
-    repeated: RunsSaved | None = None
+    repeated: RunsSaved | None
     """null without `--repeat-undecided`."""
     left_out: tuple[LeftOut, ...]
     commit: str | None
@@ -246,8 +246,8 @@ class Summary(Ending, Session):
     """Whether files of the checkout differed from that commit."""
     versions: Mapping[str, str]
     """Of Pacemark, Python and the relevant packages."""
-    files: Mapping[str, str] | None = None
-    """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder; of earlier jobs too. null if an older Pacemark wrote the record."""
+    files: Mapping[str, str]
+    """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder; of earlier jobs too."""
     cases: tuple[CaseRecord, ...]
     """In the order of the session."""
 

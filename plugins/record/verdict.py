@@ -59,8 +59,8 @@ class LeftOut(Part):
     reason: str
     cases: int
     """How many they are."""
-    ids: tuple[str, ...] = ()
-    """Their names; none in a record that is older than this key."""
+    ids: tuple[str, ...]
+    """Their names."""
 
     @property
     def keys(self) -> list[str]:

@@ -112,7 +112,7 @@ class CaseView:
     @property
     def job_id(self) -> str:
         """What the link to the log says."""
-        label = self.record.job.ref.label or "none"
+        label = self.record.job.label or "none"
         if label == UNKNOWN_JOB:
             return "log"
         return label

@@ -18,7 +18,7 @@ from plugins.judging.judgement import Judgement
 from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CTRF, METRICS
-from plugins.record.job import Job
+from plugins.record.job_record import JobRecord
 from plugins.record.public import stamp
 from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
@@ -90,15 +90,15 @@ def ctrf(summary: Summary) -> dict[str, Any]:
 def _test(record: CaseRecord) -> dict[str, Any]:
     job = record.job
     times = {}
-    if job.times.started is not None and job.times.ended is not None:
-        times = {"start": _ms(job.times.started), "stop": _ms(job.times.ended)}
+    if job.started is not None and job.ended is not None:
+        times = {"start": _ms(job.started), "stop": _ms(job.ended)}
     figures = {
         "step_time": record.step_time,
         "expected_step_time": record.expected and record.expected.step_time,
         "tokens_per_second": record.tokens_per_second,
         "mfu": record.mfu,
         "job": shown(_label(job)),
-        "nodes": shown(nodes_in_words(job.state.nodes)),
+        "nodes": shown(nodes_in_words(job.nodes)),
     }
     return {
         "testId": record.id,
@@ -165,7 +165,8 @@ def _head(name: str, what: str) -> list[str]:
 
 def junit_properties(judgement: Judgement) -> list[tuple[str, str]]:
     """The verdict and the figures of a case for JUnit's XML, by the names of the record; without those that it does not have."""
-    measurement, target, job = judgement.measurement, judgement.expected, judgement.outcome.job
+    measurement, target = judgement.measurement, judgement.expected
+    job = JobRecord.of(judgement.outcome.job)
     values = {"verdict": str(judgement.verdict.kind)}
     if measurement is not None:
         values["step_time"] = f"{measurement.step_time:.6g}"
@@ -174,15 +175,15 @@ def junit_properties(judgement: Judgement) -> list[tuple[str, str]]:
         values["tokens_per_second"] = f"{measurement.tokens_per_second:.1f}"
         if measurement.mfu is not None:
             values["mfu"] = f"{measurement.mfu:.4g}"
-    values |= {"job": _label(job), "nodes": nodes_in_words(job.state.nodes)}
+    values |= {"job": _label(job), "nodes": nodes_in_words(job.nodes)}
     return [(name, shown(value)) for name, value in values.items() if value]
 
 
-def _label(job: Job) -> str:
+def _label(job: JobRecord) -> str:
     """The job's id, or its name if no id is known; "" for a replayed log that does not state it."""
-    if job.ref.id == UNKNOWN_JOB:
+    if job.id == UNKNOWN_JOB:
         return ""
-    return job.ref.label
+    return job.label
 
 
 def verdicts(summary: Summary, most_bytes: int) -> str:

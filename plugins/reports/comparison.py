@@ -121,7 +121,7 @@ def _facts(record: CaseRecord) -> dict[str, str]:
         name: str(value) for name, value in (record.configuration or {}).items() if name not in _WORK
     }
     return {
-        "nodes": nodes_in_words(record.job.state.nodes),
+        "nodes": nodes_in_words(record.job.nodes),
         "release": record.release or "",
         **configuration,
         **(record.versions or {}),

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from plugins.record.job import JobState
 from plugins.record.plan import Decision
 from plugins.reports import page
 from tests.browser.test_report import BROWSERS
@@ -35,12 +34,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     accepted = example_run.accepted_as(Decision.NOT_ACCEPTED, failed=failed)
     summary = example_run.make(folder, accepted=accepted)
-    state = JobState(raw="CANCELLED by 12345", nodes="gpu[001-064,101-164],login-" + "x" * 60)
+    nodes = "gpu[001-064,101-164],login-" + "x" * 60
     why = "the settled steps scatter by 7 % (standard deviation, limit 5 %) " * 4
     cases = tuple(
         replace(
             record,
-            job=replace(record.job, ref=replace(record.job.ref, id=_LONG), state=state),
+            job=replace(record.job, id=_LONG, state="CANCELLED by 12345", nodes=nodes),
             headline=f"{record.headline}: {why}",
         )
         for record in summary.cases

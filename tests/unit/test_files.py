@@ -55,7 +55,15 @@ ABOUT = About("lab", 0.0)
 
 
 def ended(cases: Sequence[CaseRecord]) -> Ending:
-    return Ending(outcome=Outcome.FAILED, exit_code=1, regressions=(), uncompared=())
+    return Ending(
+        outcome=Outcome.FAILED,
+        exit_code=1,
+        regressions=(),
+        uncompared=(),
+        acceptance=None,
+        scaling=(),
+        screening=None,
+    )
 
 
 def made(folder: Path) -> Path:

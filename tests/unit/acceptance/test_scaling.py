@@ -17,7 +17,6 @@ from plugins.bundle import plan
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
-from plugins.record.job import JobState, Times
 from plugins.record.plan import Agreed, Plan
 from plugins.record.summary import Scaling
 from plugins.record.verdict import Kind
@@ -252,7 +251,7 @@ def test_the_pace_is_the_steady_one_of_a_case_that_is_measured(kind: Kind, secon
 def test_the_runs_and_the_day_are_those_of_the_record() -> None:
     told = record()
     at = datetime.datetime.fromisoformat("2026-11-22T23:30:00-02:00").timestamp()
-    job = replace(told.job, state=JobState(nodes="n1"), times=Times(submitted=at))
+    job = replace(told.job, nodes="n1", submitted=at)
     run = Run(id="7", name="a", nodes="n[2-3]", step_time=1.0, steady_median=1.0, spread=0.0, hiccups=())
     found = Shown.of(replace(told, job=job, runs=(run, replace(run, nodes="n1"))))
     assert found.submitted == datetime.date(2026, 11, 23)

@@ -17,6 +17,7 @@ from plugins.acceptance.screening import compares, screening
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
 from plugins.reports.ci_files import ctrf, metrics, verdicts
@@ -204,15 +205,6 @@ def test_a_gpu_that_is_slower_than_the_others_of_its_node_is_named_without_a_bas
     assert node.reason == f"{slow_gpu}; no baseline; a stall"
 
 
-def test_a_node_whose_record_is_older_and_tells_nothing_of_its_gpus_passes_by_a_baseline_alone() -> None:
-    records = [replace(record, slow_gpus=None) for record in fleet(4, verdict=Kind.NO_BASELINE)]
-    result = screened(records)
-    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
-    assert "an older Pacemark wrote its record" in result.nodes[0].reason
-    passed = screened([replace(record, verdict=Kind.PASSED) for record in records])
-    assert set(states(passed).values()) == {NodeState.PASSING}
-
-
 def taken(reason: str) -> str:
     """What a job's state says of a pod that the cluster took away for this reason."""
     condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "x"}
@@ -250,14 +242,14 @@ def test_a_job_that_others_ended_accuses_no_node(raw: str, reason: str, state: N
     verdict = examples.judged(examples.case(), outcome, log, examples.baseline()).verdict
     assert verdict.kind is Kind.INFRASTRUCTURE
     ended = record("gpu009", verdict=verdict.kind)
-    ended = replace(ended, headline=verdict.headline, job=replace(ended.job, state=outcome.job.state))
+    ended = replace(ended, headline=verdict.headline, job=JobRecord.of(outcome.job))
     node = screened([*fleet(8), ended]).nodes[0]
     assert (node.node, node.state, node.reason) == ("gpu009", state, ended.headline)
 
 
 def test_a_job_that_the_session_cancelled_because_it_hung_accuses_its_node() -> None:
     ended = record("gpu009", verdict=Kind.INFRASTRUCTURE)
-    job = replace(ended.job, state=replace(ended.job.state, raw="CANCELLED by 1000"))
+    job = replace(ended.job, state="CANCELLED by 1000")
     ended = replace(ended, headline="infrastructure: no new step for 600 s, the last was 3", job=job)
     assert states(screened([*fleet(8), ended]))["gpu009"] is NodeState.FAILING
 
@@ -277,7 +269,8 @@ def test_a_node_on_which_a_job_broke_does_not_pass_by_the_next_one(
     raw: str, nodes: str, failure: Any, state: NodeState
 ) -> None:
     last = record("gpu009")
-    broken = replace(last.job, state=JobState(raw=raw, nodes=nodes), failure=failure)
+    state_before = JobState(raw=raw, nodes=nodes)
+    broken = EarlierJob.of(Job(ref=JobRef("proxy", "x", "x"), state=state_before, failure=failure))
     last = replace(
         last, earlier_jobs=(broken,), remarks=("1 job of this case ended as infrastructure before",)
     )

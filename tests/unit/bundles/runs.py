@@ -146,6 +146,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
                 uncompared=(),
                 acceptance=None,
                 scaling=(),
+                screening=None,
             )
         shown = {record.id: Shown.of(record) for record in records}
         scaling = curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun))
@@ -156,6 +157,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
             uncompared=(),
             acceptance=decided(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE),
             scaling=scaling_record(scaling),
+            screening=None,
         )
 
     about = About("lab", ledger.run().started, gpu_hours=ledger.gpu_hours())

@@ -1091,8 +1091,8 @@ STATEMENTS: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], Any], str
         1,
     ),
     "a newer format": (
-        lambda e, p: p.update(predicateType="urn:pacemark:run:3"),
-        "is of format 3, and this Pacemark knows 2: use a newer one",
+        lambda e, p: p.update(predicateType="urn:pacemark:run:2"),
+        "is of format 2, and this Pacemark knows 1: use a newer one",
         2,
     ),
     "a subject twice": (lambda e, p: p["subject"].append(p["subject"][0]), "its statement names", 1),

@@ -1,74 +1,69 @@
-"""A fact of a job is declared once: one more field of `Job` is in the log of jobs and in the records of cases."""
+"""Each fact of a job is in the record of its case, or in the list of those that are not."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_type_hints
 
-from plugins.record import job
-from tests.unit.examples import ROOT
+import pytest
 
-FIELD = """
-    celsius: float | None = field(
-        default=None, metadata={LAST: Key("celsius", "Its hottest GPU.", required=False)}
-    )
-"""
+from plugins.record.job import Job, JobRef, JobState, Phase, Times
+from plugins.record.job_record import EarlierJob, JobRecord
+from plugins.record.public import Part
 
-# What a session does with a job, with the module of the job from another file.
-PROGRAM = """
-import importlib.util, json, sys
-from pathlib import Path
+JOB = Job(
+    ref=JobRef("llama3", "70b-fp8-512gpus", "a-name", "77", "/a/folder", "JobSet", "another-name", "a-uid"),
+    try_number=2,
+    backend="slurm",
+    location="a cluster",
+    gpus=512,
+    status="ended",
+    state=JobState(Phase.FAILED, "FAILED", "a reason", "n[1-64]", "1:0", ("a digest",), True),
+    times=Times(1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
+    attempts=3,
+    excluded=("n65",),
+    checkpoint="to be kept",
+    log_note="a note",
+    log_fault="a fault",
+    failure="infrastructure",
+    message="a message",
+)
 
-spec = importlib.util.spec_from_file_location("plugins.record.job", sys.argv[1])
-sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules[spec.name])
-
-from plugins.record.lines import Line, Run, parsed, written
-from plugins.record.case import CaseRecord
-from plugins.record.job import Job, JobRef
-from plugins.record.stored import case_as_json, read_case, write_case
-from tests.schema import schema
-
-job = Job(ref=JobRef("llama3", "70b-fp8-512gpus", "a"), celsius=71.5)
-run = Run(id="run-1", site="lab", home="/results/run-1", started=0.0)
-record = CaseRecord.unjudged(job, "stopped")
-write_case(Path(sys.argv[2]), record)
-older = case_as_json(record)
-del older["job"]["celsius"]
-(Path(sys.argv[3]) / "case.json").write_text(json.dumps(older))
-print(json.dumps({
-    "log": parsed(written(Line(after="", at=0.0, run=run, jobs=(job,)))).jobs[0].celsius,
-    "record": case_as_json(record)["job"]["celsius"],
-    "read": read_case(Path(sys.argv[2])).job.celsius,
-    "older": read_case(Path(sys.argv[3])).job.celsius,
-    "schema": json.loads(schema())["$defs"]["JobRecord"]["properties"]["celsius"]["description"],
-}))
-"""
+# A case's key and its folder have these; the others concern the session that owns the job alone.
+NOT_PUBLIC = {
+    "ref.recipe", "ref.case_id", "ref.folder", "ref.renamed", "ref.uid", "try_number", "backend", "location", "gpus", "status",
+    "state.phase", "state.images", "state.hopeless", "times.cancel_asked", "times.cancel_confirmed", "checkpoint",
+    "log_note", "log_fault",
+}  # fmt: skip
 
 
-def test_one_more_fact_of_a_job_is_in_the_log_of_jobs_and_in_the_record_of_its_case(tmp_path: Path) -> None:
-    source = Path(job.__file__).read_text()
-    last = '    message: str = field(default="", metadata={'
-    assert source.count(last) == 1
-    edited = tmp_path / "job.py"
-    edited.write_text(source.replace(last, f"{FIELD.lstrip(chr(10))}{last}"))
-    folders = [tmp_path / "now", tmp_path / "older"]
-    for folder in folders:
-        folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(edited), *map(str, folders)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "log": 71.5,
-        "record": 71.5,
-        "read": 71.5,
-        "older": None,
-        "schema": "Its hottest GPU.",
-    }
+def paths(of: type, above: str = "") -> Iterator[str]:
+    """The facts of a job: the fields of its parts, by their paths."""
+    kinds = get_type_hints(of)
+    for field in fields(of):
+        if is_dataclass(kinds[field.name]):
+            yield from paths(kinds[field.name], f"{above}{field.name}.")
+        else:
+            yield f"{above}{field.name}"
+
+
+def without(job: Any, path: str) -> Any:
+    """The same job with another value of this fact."""
+    first, _, rest = path.partition(".")
+    value = without(getattr(job, first), rest) if rest else "changed"
+    return replace(job, **{first: value})
+
+
+@pytest.mark.parametrize("path", sorted(paths(Job)))
+def test_a_fact_of_a_job_is_in_a_record_unless_it_is_listed(path: str) -> None:
+    kinds: tuple[type[JobRecord | EarlierJob], ...] = (JobRecord, EarlierJob)
+    in_a_record = any(kind.of(without(JOB, path)) != kind.of(JOB) for kind in kinds)
+    assert in_a_record == (path not in NOT_PUBLIC)
+
+
+@pytest.mark.parametrize("kind", [JobRecord, EarlierJob])
+def test_each_key_of_a_record_is_a_fact_of_the_job(kind: type[JobRecord | EarlierJob]) -> None:
+    assert issubclass(kind, Part)
+    record = kind.of(JOB)
+    assert all(getattr(record, field.name) for field in fields(kind))

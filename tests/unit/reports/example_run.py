@@ -13,6 +13,7 @@ from plugins.judging.case_record import record_of
 from plugins.record.case import CaseRecord, Change, DiagnosedCause, DiagnosisJob, Run, Transport
 from plugins.record.folder import LOG, STEPS
 from plugins.record.job import Job, JobRef, JobState
+from plugins.record.job_record import EarlierJob
 from plugins.record.plan import Decision, Plan
 from plugins.record.stored import write_summary
 from plugins.record.summary import AcceptanceRecord, Ending, Scale, Scaling, Summary, WaivedCase
@@ -122,11 +123,7 @@ def make(
         if steps != 50:
             rows = [f"{index},1,1,1,1,{10 + index % 7 / 100}" for index in range(steps)]
             (folder_of / STEPS).write_text("\n".join([COLUMNS, *rows, ""]))
-        job = replace(
-            record.job,
-            ref=replace(record.job.ref, id=f"10{number}"),
-            state=replace(record.job.state, nodes=f"node{number}"),
-        )
+        job = replace(record.job, id=f"10{number}", nodes=f"node{number}")
         record = replace(record, id=case.key, verdict=kind, headline=f"{kind}: because of {number}", job=job)
         if kind is Kind.TOO_SLOW:
             earlier = Job(
@@ -135,19 +132,19 @@ def make(
                 failure="repeated",
             )
             runs = (_RUN, replace(_RUN, id="101"))
-            record = replace(record, earlier_jobs=(earlier,), runs=runs, diagnosis=_DIAGNOSIS)
+            record = replace(record, earlier_jobs=(EarlierJob.of(earlier),), runs=runs, diagnosis=_DIAGNOSIS)
             for part in ("try-1", "profile"):
                 (folder_of / part).mkdir()
                 (folder_of / part / LOG).write_text("another log")
         records.append(record)
-    left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3)
+    left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3, ids=("a", "b", "c"))
     about = About("lab", 0.0, "abc123", True, 12.5, (left,))
     ending = Ending(
         outcome=Outcome.PERFORMANCE,
         exit_code=1,
         regressions=("llama3/x regressed",),
         uncompared=(),
-        **(accepted or {}),
+        **{"acceptance": None, "scaling": (), **(accepted or {})},
     )
     summary = summary_of(folder, about, tuple(records), ending, 3600.0)
     write_summary(folder, summary)

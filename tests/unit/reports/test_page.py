@@ -267,8 +267,8 @@ def test_markdown_can_be_read_as_it_is(tmp_path: Path) -> None:
 
 def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wait(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    times = Times(submitted=1795406812.9, started=1795406812.0)
-    summary = example_run.changed(summary, job=replace(summary.cases[0].job, times=times))
+    job = replace(summary.cases[0].job, submitted=1795406812.9, started=1795406812.0)
+    summary = example_run.changed(summary, job=job)
     assert "| 0 s |" in page.PageReport().render(tmp_path, summary)[1]
 
 
@@ -472,7 +472,7 @@ def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path)
     job, (repeated,) = summary.cases[0].job, summary.cases[0].earlier_jobs
     summary = example_run.changed(
         summary,
-        job=replace(job, ref=replace(job.ref, id=UNKNOWN_JOB)),
+        job=replace(job, id=UNKNOWN_JOB),
         earlier_jobs=(repeated, replace(repeated, failure="infrastructure")),
     )
     (test,) = ctrf(summary)["results"]["tests"]
