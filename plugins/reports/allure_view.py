@@ -29,7 +29,6 @@ from plugins.record.folder import CASE, GPUS_PLOT, GPUS_TABLE, SENT, STEPS
 from plugins.record.job import Times
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
-from plugins.reports.allure_history import HISTORY
 from plugins.reports.plot import drawable, steps_svg
 from plugins.words import as_html, shown
 
@@ -138,8 +137,9 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
     settings = {
         "name": f"{summary.site}, {run.name}",
         "categories": categories,
-        "historyPath": str((run / HISTORY).resolve()),
-        "appendHistory": False,
+        # Allure itself adds a run to its history when a report of it is made.
+        "historyPath": str((run.parent / f"allure-history-{summary.site}.jsonl").resolve()),
+        "historyLimit": 20,
         "plugins": {"awesome": {"options": awesome}},
     }
     write_json(run / CONFIG, settings)

@@ -9,7 +9,7 @@ from plugins.record.summary import Summary
 
 
 class Report(Protocol):
-    """A file that is made of the record of a finished run: the page, CTRF, metrics, Allure's history.
+    """A file that is made of the record of a finished run: the page, CTRF, metrics.
 
     Allure, JUnit and pytest-benchmark are hooks of pytest, and so are no reports.
     """
