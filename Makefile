@@ -3,7 +3,7 @@
 #             once (minutes, with Go or a Python package of it); it says what it has to leave out
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
-# make bench  what Pacemark itself costs, side by side with what it is compared to, into docs/performance.md; and how often its
+# make bench  what Pacemark itself costs, side by side with what it is compared to, into docs/dev/performance.md; and how often its
 #             verdicts are wrong. BENCHES="page fleet" runs these alone
 # make slurm  a Slurm of this machine, with a site file for it, until Ctrl-C; as root it installs what it needs
 # make docs   the documentation as a site, in build/docs/site; an error if its tables are out of date

@@ -1,4 +1,4 @@
-"""Lines that spoil a timed run, as upstreams print them. docs/logs.md names the source of each. Pure.
+"""Lines that spoil a timed run, as upstreams print them. docs/dev/logs.md names the source of each. Pure.
 
 NCCL chooses a network for each communicator, even if all traffic goes over NVLink. "socket network" is that
 choice; "socket fallback" is a channel that uses it.
@@ -110,4 +110,4 @@ _MARKS = (
 )  # fmt: skip
 
 MARKS = {mark.kind: mark for mark in _MARKS}
-"""The marks by kind. To add a check for a line, add a `Mark` here and its row in docs/logs.md."""
+"""The marks by kind. To add a check for a line, add a `Mark` here and its row in docs/dev/logs.md."""

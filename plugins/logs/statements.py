@@ -1,6 +1,6 @@
 """What a run states of itself besides its steps: number of processes, model, precision, type of GPU. Pure.
 
-A `Statement` is a line as an upstream's source prints it; docs/logs.md names the place of each. Each named
+A `Statement` is a line as an upstream's source prints it; docs/dev/logs.md names the place of each. Each named
 group of its pattern gives a fact of that name, which `plugins.judging.validity.configuration` compares with
 the case. The statements of any format are here, those of one format are in its module.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [NAME...] [--small]`: runs the benches, and writes their figures into docs/performance.md.
+"""`python -m tests.bench [NAME...] [--small]`: runs the benches, and writes their figures into docs/dev/performance.md.
 
 The figures are appended to `history.jsonl`, with the day, the machine and its load. Small runs take seconds and are not kept.
 """

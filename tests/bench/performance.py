@@ -1,4 +1,4 @@
-"""The history of the benches, `history.jsonl`, and the section of docs/performance.md that shows it."""
+"""The history of the benches, `history.jsonl`, and the section of docs/dev/performance.md that shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.benches import BENCHES, Bench
 from tests.bench.report import Figure
 
 HISTORY = Path(__file__).with_name("history.jsonl")
-DOCUMENT = Path(__file__).parents[2] / "docs" / "performance.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dev" / "performance.md"
 SECTION = "performance"
 
 # So many runs stand beside the last one.

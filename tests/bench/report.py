@@ -1,4 +1,4 @@
-"""How a bench prints its figures, and keeps those that docs/performance.md shows."""
+"""How a bench prints its figures, and keeps those that docs/dev/performance.md shows."""
 
 from __future__ import annotations
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
 
 from tests.docs import tables
+from tests.docs.schema import Tables
+from tests.schema import schema
 
 ROOT = tables.ROOT
 _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
@@ -15,9 +18,10 @@ _LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
 def pages() -> dict[str, str]:
     """The text of each page, with links as they are on the site. Raises LookupError for a link that leads out of it."""
     known = _sources()
-    return {
+    made = {
         page: linked(_text(source), source, known) for source, page in known.items() if page.endswith(".md")
     }
+    return {**made, "summary.md": _summary()}
 
 
 def files() -> dict[str, Path]:
@@ -35,6 +39,11 @@ def _sources() -> dict[str, str]:
         page = path.relative_to(ROOT / "docs").as_posix()
         found[f"docs/{page}"] = re.sub(r"\.ya?ml$", ".md", page)
     return found
+
+
+def _summary() -> str:
+    """The page of the schema of `summary.json`."""
+    return f"# summary.json, key by key\n\n{Tables(json.loads(schema())).markdown()}\n"
 
 
 def _text(source: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fixtures.site import site_model
@@ -10,7 +9,6 @@ from plugins.record.plan import Plan
 from tests import sections
 from tests.docs import suites
 from tests.docs.schema import Tables
-from tests.schema import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = "tables"
@@ -30,7 +28,6 @@ def _texts() -> dict[str, str]:
     return {
         "docs/acceptance.md": Tables(Plan.model_json_schema(), "RECIPE").markdown(3),
         "docs/site-file.md": Tables(site_model().model_json_schema(), "RECIPE").markdown(),
-        "docs/summary.md": Tables(json.loads(schema())).markdown(),
         "docs/suites.md": suites.overview(ROOT),
         **{f"docs/suites/{recipe.name}.md": suites.page(ROOT, recipe) for recipe in suites.recipes(ROOT)},
     }

@@ -1,4 +1,4 @@
-"""The benches: each is listed once, and docs/performance.md shows the figures of the history."""
+"""The benches: each is listed once, and docs/dev/performance.md shows the figures of the history."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_lists_are_indented_by_four_after_a_blank_line(path: Path) -> None:
 
 
 def test_every_package_is_in_the_picture() -> None:
-    picture = (ROOT / "docs" / "architecture.md").read_text()
+    picture = (ROOT / "docs" / "dev" / "architecture.md").read_text()
     packages = [
         path.parent.name for part in ("fixtures", "plugins") for path in ROOT.glob(f"{part}/*/**/__init__.py")
     ]
@@ -99,6 +99,6 @@ def test_the_changelog_speaks_of_this_version() -> None:
 
 def test_every_test_that_the_reliability_table_names_exists() -> None:
     sources = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py"))
-    named = re.findall(r"`(test_\w+)\.\.\.`", (ROOT / "docs" / "reliability.md").read_text())
+    named = re.findall(r"`(test_\w+)\.\.\.`", (ROOT / "docs" / "dev" / "promises.md").read_text())
     assert named
     assert [name for name in named if f"def {name}" not in sources] == []

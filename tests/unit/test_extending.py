@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of adding things, done: each of these tests adds one without touching a file of the product."""
+"""What docs/dev/architecture.md says of adding things, done: each of these tests adds one without touching a file of the product."""
 
 from __future__ import annotations
 

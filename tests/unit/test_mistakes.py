@@ -1,6 +1,6 @@
 """What a new user gets wrong: each mistake ends in one message, with its exit code and without a traceback.
 
-docs/mistakes.md has the same table: `python -m tests.unit.test_mistakes >docs/mistakes.md` writes it.
+docs/dev/mistakes.md has the same table: `python -m tests.unit.test_mistakes >docs/dev/mistakes.md` writes it.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def test_a_mistake_is_told_in_words(mistake: Mistake, port: int, tmp_path: Path)
 
 
 def page() -> str:
-    """docs/mistakes.md."""
+    """docs/dev/mistakes.md."""
     rows = [
         f"| {_cell(mistake.what)} | {_change(mistake)} | `{program} {_cell(mistake.typed)}` | "
         f"{_cell(' ... '.join(part.strip() for part in mistake.said))} | {mistake.status} |"
@@ -321,7 +321,7 @@ def _cell(text: str) -> str:
 
 
 def test_the_page_has_the_table() -> None:
-    assert (ROOT / "docs" / "mistakes.md").read_text() == page()
+    assert (ROOT / "docs" / "dev" / "mistakes.md").read_text() == page()
 
 
 if __name__ == "__main__":

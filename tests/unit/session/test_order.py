@@ -1,4 +1,4 @@
-"""The order in which a session calls its hooks: docs/architecture.md."""
+"""The order in which a session calls its hooks: docs/dev/architecture.md."""
 
 from __future__ import annotations
 
