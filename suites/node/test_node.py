@@ -1,6 +1,6 @@
 """Each node trains at the pace of its type of GPU. A test that is added behind these compares the nodes with each other.
 
-The cases are those of the recipe proxy that fill a node, one for each node of the cluster: docs/screening.md.
+The cases are those of the recipe proxy that fill a node, one for each node of the cluster: docs/isolation.md.
 """
 
 

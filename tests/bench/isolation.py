@@ -2,7 +2,7 @@
 
     python -m tests.bench isolation
 
-Writes the table of docs/isolation.md.
+Writes the table of docs/dev/isolation.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.bench.report import print_target
 
 FLEETS, HEALTHY, PROCESSES, SEED = 200, 1000, 2, 20261126
 LARGE, WRITES = 1024, True
-DOCUMENT = Path(__file__).parents[2] / "docs" / "isolation.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dev" / "isolation.md"
 SECTION = "rates"
 PROBE_MINUTES, CASE_MINUTES = 2, 15
 NOISE = 0.006
