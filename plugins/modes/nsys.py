@@ -4,7 +4,7 @@ It needs Python 3.6 and its standard library, so that it runs on a login node. A
 read-only; a `.nsys-rep` is exported into a temporary folder first, with the program that `--nsys` names. Rows
 are read in the order of their start and none is kept, so that memory does not grow with the report.
 
-All times are integers in ns. docs/modes.md defines the figures. The schema is NVIDIA's: "SQLite Schema
+All times are integers in ns. docs/dev/modes.md defines the figures. The schema is NVIDIA's: "SQLite Schema
 Reference" in the User Guide of Nsight Systems. Tables and columns are made when they are needed, and differ
 between versions.
 """

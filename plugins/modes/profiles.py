@@ -35,7 +35,7 @@ Text = Annotated[str, Field(max_length=_NAMES)]
 
 
 class StepShares(Strict):
-    """The shares of one step; docs/modes.md defines them."""
+    """The shares of one step; docs/dev/modes.md defines them."""
 
     length: Time
     compute: Time
