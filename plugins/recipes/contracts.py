@@ -99,7 +99,7 @@ class Launch(Strict):
     Folders: `folder` is the recipe's folder below its stage. `stage` is a folder below the site's stage for
     this recipe alone; it is given if the recipe's set-up writes files whose names other recipes use too.
 
-    `values` are names of this recipe, in addition to those of every launcher (docs/recipes.md).
+    `values` are names of this recipe, in addition to those of every launcher (docs/dev/recipes.md).
     `environment_by_dtype` has the variables that only cases of a dtype get.
 
     Commands: `venv` activates a Python virtual environment first. `command` is one command, without `&&` or a
@@ -267,7 +267,7 @@ class Documents(Strict):
     `file` has one or more YAML documents, in the recipe's folder. They are plain Kubernetes YAML: nothing is
     filled in, and kubectl could apply them as they are. `overlay` has what differs between cases and sites;
     the overlays are merged in this order. `values` are names of this recipe, in addition to those of every
-    manifest (docs/recipes.md).
+    manifest (docs/dev/recipes.md).
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""The end of docs/example.md: the recipe runs on a real Slurm."""
+"""The end of docs/recipes.md: the recipe runs on a real Slurm."""
 
 from __future__ import annotations
 

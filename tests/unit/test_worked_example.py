@@ -1,4 +1,4 @@
-"""docs/example.md, carried out up to where it needs a cluster. The rest: tests/system/test_worked_example.py."""
+"""docs/recipes.md, carried out up to where it needs a cluster. The rest: tests/system/test_worked_example.py."""
 
 from __future__ import annotations
 

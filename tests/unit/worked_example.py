@@ -1,4 +1,4 @@
-"""docs/example.md: its files, its commands, and what these print."""
+"""docs/recipes.md: its files, its commands, and what these print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_PAGE = (ROOT / "docs" / "example.md").read_text()
+_PAGE = (ROOT / "docs" / "recipes.md").read_text()
 FILES = dict(re.findall(r'^``` \w+ title="(\S+)"\n(.*?)^```$', _PAGE, re.MULTILINE | re.DOTALL))
 BLOCKS: list[str] = re.findall(r"^``` console\n(.*?)^```$", _PAGE, re.MULTILINE | re.DOTALL)
 
