@@ -80,7 +80,7 @@ BENCHES = (
     ),
     Bench(
         "rates",
-        "How often a verdict is wrong, by simulation; docs/verdicts.md has its tables",
+        "How often a verdict is wrong, by simulation; docs/dev/verdicts.md has its tables",
         partial(rates.main, ()),
         ((rates, "RUNS", 300),),
         ("unit/judging/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),

@@ -3,7 +3,7 @@
     python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--noise] [--write] [--csv FILE]
 
 Each run is judged once alone, and once as `--repeat-undecided` would: with further runs of the same cluster where it does not tell.
-Prints the tables of docs/verdicts.md and which aims are met; `--write` puts the tables there, `--csv` has every cell. The same seed gives the same figures,
+Prints the tables of docs/dev/verdicts.md and which aims are met; `--write` puts the tables there, `--csv` has every cell. The same seed gives the same figures,
 with however many processes.
 """
 
@@ -34,7 +34,7 @@ RUNS, SEED, PROCESSES = 10_000, 20261122, 2
 BATCH = 500
 """So many runs are drawn from one seed, whichever process does."""
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "verdicts.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "dev" / "verdicts.md"
 SECTION, BY_NOISE = "rates", "noise"
 
 
@@ -247,7 +247,7 @@ def patterns_table(table: Table) -> Iterator[str]:
 
 
 def document(table: Table, runs: int, seed: int) -> str:
-    """What stands between the markers of docs/verdicts.md."""
+    """What stands between the markers of docs/dev/verdicts.md."""
     others, rest = (max(LEAST, runs // part) for part in (OTHERS, REST))
     lines = [
         f"Made by `python -m tests.bench.rates --runs {runs} --seed {seed} --write`: {runs:,} runs of a cluster that is healthy or 8 % slow, at",
@@ -317,7 +317,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=SEED, help=f"another seed, other runs ({SEED})")
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"how many work ({PROCESSES})")
     parser.add_argument("--noise", action="store_true", help="only the tables by the noise of the steps")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/verdicts.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/dev/verdicts.md")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="save every cell")
     given = parser.parse_args(arguments)
     cells = noise_cells() if given.noise else grid()

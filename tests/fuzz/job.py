@@ -161,7 +161,7 @@ def differing(one: Page, other: Page) -> set[str]:
 
 
 def flops(case: Case, *, causal: bool = False, groups: int | None = None) -> float:
-    """Model FLOPs of one sequence, as docs/verdicts.md and upstream's READMEs count them."""
+    """Model FLOPs of one sequence, as docs/dev/verdicts.md and upstream's READMEs count them."""
     model, s = case.model, case.sequence_length
     h, layers = model.hidden, model.layers
     share = 0.5 if causal else 1.0
