@@ -78,7 +78,7 @@ def _compared(written: Written) -> tuple[Kind, str]:
     if share is None or written.promised is None or written.expected is None:
         return (
             unjudged,
-            "; nothing to compare with: the site file does not say what its storage promises (docs/storage.md)",
+            "; nothing to compare with: the site file does not say what its storage promises (docs/kubernetes.md)",
         )
     promised = rate_words(written.promised)
     if written.expected < FEWEST_SECONDS:

@@ -1,4 +1,4 @@
-"""Official charts beside what is sent here: every fact that differs stands in docs/kubernetes.md with its reason, and no other."""
+"""Official charts beside what is sent here: every fact that differs stands in docs/dev/kubernetes.md with its reason, and no other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit import aks, examples, facts, gke
 from tests.unit.facts import Facts
 
 CHARTS = Path(__file__).parents[2] / "charts"
-DOCUMENT = examples.ROOT / "docs" / "kubernetes.md"
+DOCUMENT = examples.ROOT / "docs" / "dev" / "kubernetes.md"
 Object = dict[str, Any]
 GKE_FACTS = {
     "env GLOO_SOCKET_IFNAME": "eth0",
