@@ -1,25 +1,35 @@
-"""Judges the cases of a run anew, and sets the verdicts beside those of its records."""
+"""Judges the cases of a run anew, and sets the verdicts beside those of its records, and its basis beside what is published."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
 
+from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import Table
+from plugins.baselines.expected import counting, usual_statistic
+from plugins.baselines.expected_range import extrapolated
+from plugins.baselines.store import Baseline, find, references
 from plugins.bundle.findings import Examination, differing, few
-from plugins.bundle.published import check_baseline, check_recipe
 from plugins.bundle.run import BundledRun, named
 from plugins.bundle.statement import NewerFormat
-from plugins.bundle.terms import Terms
+from plugins.errors import ConfigError
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
+from plugins.judging.kinds.timed import BY_AGREED
+from plugins.modes.checkpoints import GB
 from plugins.outcome import outcome_of
+from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, CASE, SUMMARY
-from plugins.record.job import Job
+from plugins.record.job import REPLAY, Job
 from plugins.record.lines import JOBS_LOG
+from plugins.record.plan import PLAN, Plan
 from plugins.record.stored import case_as_json, read_case
-from plugins.record.verdict import Kind
+from plugins.record.verdict import Kind, LeftOut
 
 # What a case ends as that has no run to be judged.
 _NOT_RUN = (Kind.INFRASTRUCTURE, Kind.LOST, Kind.SKIPPED)
@@ -135,3 +145,163 @@ def _pace(record: CaseRecord) -> str:
     if expected is None:
         return f"{measured}, nothing is expected"
     return f"{measured}, expected {expected.step_time:.4g} s, off by {record.off:+.1f} %"
+
+
+def check_recipe(run: BundledRun, key: str, findings: Examination) -> tuple[Recipe, Case] | None:
+    """Set what a case runs beside the case that this Pacemark has itself, which is returned if it has one.
+
+    Raises ConfigError or NewerFormat if the case has a mode that is not Pacemark's own: a pattern of it would be
+    used on names that somebody made, and may take for ever.
+    """
+    name, _, case_id = key.partition("/")
+    setting, case = run.basis.of(name), run.basis.case(key)
+    recipe, choice, folder = setting.recipe, setting.choice, run.published / "suites" / name
+    known = same = None
+    none = f"no recipe {name}"
+    if (folder / "recipe.yaml").is_file():
+        known = load_recipe(folder, choice.release, choice.gpu, choice.models)
+        none = f"no such case of release {case.release}"
+        if not known.unfit:
+            same = known.case(case_id)
+    if known is None or same is None:
+        if case.mode is not None:
+            raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
+        findings.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
+        return None
+    different = differing(_plain(known, same), _plain(recipe, case))
+    if different:
+        findings.wrong.append(f"{key}: its recipe is not the published one: {different} (published, bundle)")
+        if case.mode != same.mode:
+            raise ConfigError("its mode is not the published one, so no files are looked for by it")
+    return known, same
+
+
+def check_baseline(
+    run: BundledRun, judgement: Judgement, known: tuple[Recipe, Case], findings: Examination
+) -> None:
+    """Set the baseline of a case beside the one that this Pacemark has itself."""
+    case, gpu = judgement.case, judgement.outcome.gpu
+    recipe, table = run.basis.of(case.recipe).recipe, f"{BASIS}/baselines/{case.recipe}.yaml"
+    here, there = run.published / "baselines", run.basis.baselines
+    try:
+        ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
+        sheets = [accelerators(folder).get(gpu) for folder in (here, there)]
+    except ConfigError as error:
+        findings.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
+        return
+    different = differing(*(sheet.model_dump(mode="json") if sheet else {} for sheet in sheets))
+    if different:
+        findings.wrong.append(
+            f"{BASIS}/baselines: the data of {gpu} are not the published ones: {different} (published, bundle)"
+        )
+    if theirs is None:
+        if ours is not None:
+            findings.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
+            return
+    elif ours is None:
+        findings.cannot.append(
+            f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
+        )
+        return
+    different = differing(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
+    if different:
+        findings.wrong.append(
+            f"{case.key}: {table} is not the published one: {different} (published, bundle)"
+        )
+
+
+def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:
+    """What the tables in a folder say of a case: the numbers that it is judged by, or how it is measured without."""
+    figures: dict[str, Any] = {"references": [item.model_dump() for item in references(folder, case, gpu)]}
+    if baseline is None:
+        figures["statistic"] = str(usual_statistic(folder, case))
+        figures["MFU"] = repr(counting(case, None, gpu, folder).basis())
+        scaled = extrapolated(case, gpu, folder)
+        figures["expected range"] = scaled.why_none or repr(scaled.range)
+        return figures
+    of_all = set(Table.model_fields) - {"cells", "notes", "references", "also"}
+    figures |= baseline.table.model_dump(mode="json", include=of_all)
+    return {**figures, **baseline.cell.model_dump(mode="json"), "tolerance": baseline.tolerance.model_dump()}
+
+
+def _plain(recipe: Recipe, case: Case) -> dict[str, Any]:
+    """What a case runs, and how its log is read."""
+    values = {field.name: getattr(case, field.name) for field in fields(case) if field.name != "after"}
+    return {**values, "log": recipe.file.log, "program": recipe.file.program}
+
+
+BY_RANGE = "judged by the lower end of the expected range, because nobody published a number"
+"""So begins the note on such cases, which it names."""
+
+
+@dataclass
+class Terms:
+    """By what the cases of a run were judged: `by` has each thing in words, with its cases."""
+
+    run: BundledRun
+    judged_as: set[str] = field(default_factory=set)
+    by: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, entry: Job, judgement: Judgement) -> None:
+        for words in self._of(entry, judgement):
+            self.by[words].append(judgement.case.key)
+        self.judged_as.add(self._as_what(entry.ref.recipe, judgement))
+
+    def notes(self) -> Iterator[str]:
+        if self.judged_as:
+            yield f"judged as what the site file states: {', '.join(sorted(self.judged_as))}"
+        for words, cases in self.by.items():
+            if words.startswith((BY_AGREED, BY_RANGE)):
+                yield f"{few(cases)}: {words}"
+            else:
+                yield f"{len(cases)} case(s) are {words}"
+
+    def _as_what(self, name: str, judgement: Judgement) -> str:
+        """`llama3 25.02 (its newest is 25.04) on h100`."""
+        release, folder = judgement.case.release, self.run.published / "suites" / name
+        judged_as = f"{name} {release}"
+        if (folder / "recipe.yaml").is_file():
+            newest = load_recipe(folder).file.release
+            if newest != release:
+                judged_as += f" (its newest is {newest})"
+        return f"{judged_as} on {judgement.outcome.gpu}"
+
+    def _of(self, entry: Job, judgement: Judgement) -> Iterator[str]:
+        choice, target = self.run.basis.of(entry.ref.recipe).choice, judgement.expected
+        if target is not None and target.baseline.path.parent != self.run.basis.baselines:
+            yield f"judged by the site's own numbers, which nobody published: see {BASIS}/own/"
+        if target is not None and target.baseline.range is not None:
+            yield BY_RANGE
+        if judgement.case.model_name in {model.size for model in choice.models}:
+            yield f"of models that the site added, which nobody published: see {BASIS}/choices/"
+        if entry.backend == REPLAY:
+            yield "of logs that were there before: no job of this run wrote them"
+        if choice.strict_last:
+            yield "judged by the published statistic alone (--strict-last)"
+        if judgement.written is not None:
+            promised = judgement.written.promised
+            if promised:
+                yield f"judged by the {promised / GB:g} GB/s that the site file promises of the storage"
+            else:
+                yield "judged by no promised bandwidth of the storage"
+        if len(judgement.runs) > 1:
+            yield "judged by several runs together"
+        yield from (remark for remark in judgement.verdict.remarks if remark.startswith(BY_AGREED))
+
+
+def left_out(parts: Sequence[LeftOut]) -> Iterator[str]:
+    """The cases that were selected and did not run."""
+    for left_out in parts:
+        yield f"by the session's word, {left_out.cases} case(s) of {left_out.recipe} were left out: {left_out.reason}"
+
+
+def agreed_terms(plan: Plan) -> Iterator[str]:
+    """What a plan allows beyond what is published, besides its tolerance and its waivers."""
+    if plan.scaling is not None:
+        yield f"by {PLAN}, scaling may fall short of the published efficiency by {100 * plan.scaling:g} %"
+    if plan.recorded_baselines:
+        yield f"by {PLAN}, numbers that this site itself recorded count"
+    if plan.by == "expected":
+        yield f"by {PLAN}, the lower end of its expected range decides on a case without a published number"
+    if plan.numbers:
+        yield f"by {PLAN}, both parties agreed on the numbers of {few(sorted(plan.numbers))}"

@@ -12,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from plugins.bundle.cases import check_cases
+from plugins.bundle.cases import check_cases, left_out
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.plan import check_plan
 from plugins.bundle.run import BundledRun, named, read_jobs
-from plugins.bundle.sbom import SBOM
-from plugins.bundle.statement import ENVELOPE, STAMP, once
-from plugins.bundle.terms import left_out
+from plugins.bundle.statement import ENVELOPE, SBOM, STAMP, once
 from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
 from plugins.record.job import REPLAY, SETUP_CASE, Job, Times

@@ -12,7 +12,7 @@ from plugins.acceptance.recorded import acceptance_lines, decided, scaling_recor
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.screening import screening
 from plugins.acceptance.shown import UNCHOSEN, RunShown, Shown
-from plugins.bundle import terms
+from plugins.bundle.cases import agreed_terms
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun
 from plugins.errors import ConfigError
@@ -69,7 +69,7 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], findings: Exa
         findings.notes.append("no decision was made anew: not every case can be judged")
         return
     findings.decision = made.decision
-    findings.notes += [*list(acceptance_lines(made))[1:], *terms.agreed(agreed.plan)]
+    findings.notes += [*list(acceptance_lines(made))[1:], *agreed_terms(agreed.plan)]
 
 
 def _promised_otherwise(run: BundledRun, plan: Plan, records: Mapping[str, CaseRecord]) -> Iterator[str]:

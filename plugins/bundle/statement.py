@@ -11,10 +11,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
+from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 from plugins.errors import ConfigError
+from plugins.reports.checkout import VERSION
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -222,3 +226,27 @@ def _loaded(path: Path, load: Any, kind: str) -> Any:
         if kind == "public key" and b"PRIVATE KEY" in data:
             hint = f"; it is a private key, which nobody else may have: openssl pkey -in {path} -pubout makes the public one"
         raise ConfigError(f"{path}: is no {kind} in PEM without a password{hint}") from None
+
+
+SBOM = "sbom.cdx.json"
+
+
+@cache
+def bill() -> bytes:
+    """The bill of materials in CycloneDX: every package that is installed beside Pacemark."""
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.output.json import JsonV1Dot6
+    from packageurl import PackageURL
+
+    root = Component(name="pacemark", version=VERSION, type=ComponentType.APPLICATION, bom_ref="pacemark")
+    python = Component(name="python", version=python_version(), type=ComponentType.PLATFORM, bom_ref="python")
+    installed = {(package.name, package.version) for package in distributions() if package.name}
+    packages = []
+    for name, version in sorted(installed):
+        purl = PackageURL("pypi", None, name.lower(), version)
+        packages.append(Component(name=name, version=version, purl=purl, bom_ref=str(purl)))
+    bom = Bom(components=[python, *packages])
+    bom.metadata.component = root
+    bom.register_dependency(root, [python, *packages])
+    return JsonV1Dot6(bom).output_as_string(indent=1).encode() + b"\n"

@@ -14,8 +14,8 @@ import pytest
 from fixtures.runs.lock import RunLock
 from pacemark import bundle as pacemark_bundle
 from pacemark.__main__ import main
-from pacemark.leaks import leaks
-from plugins.bundle.sbom import SBOM
+from pacemark.bundle import leaks
+from plugins.bundle.statement import SBOM
 from plugins.judging.choice import Choice
 from plugins.record.lines import JOBS_LOG
 from plugins.reports.checkout import VERSION
