@@ -29,8 +29,8 @@ from tests.unit import examples
 COMMIT = "c84bc9b800403cdb6fd90ddb7d69c0c957b09cec"
 GPUS = ("gb300", "gb200", "b300", "b200", "h100")
 SUITES = examples.ROOT / "suites"
-dgxc: Any = importlib.import_module("suites.megatron_bridge.dgxc")
-cells: Any = importlib.import_module("suites.megatron_bridge.cells")
+dgxc: Any = importlib.import_module("tools.megatron_bridge.dgxc")
+cells: Any = importlib.import_module("tools.megatron_bridge.cells")
 RECIPES = [family.recipe for family in dgxc.FAMILIES]
 
 

@@ -48,7 +48,9 @@ CAUSAL = FlopsDefinition(definition="causal-attention")
 
 
 def _program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("megatron_bridge_published", SUITE / "published.py")
+    spec = importlib.util.spec_from_file_location(
+        "megatron_bridge_published", examples.ROOT / "tools" / "megatron_bridge" / "published.py"
+    )
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -400,7 +402,7 @@ def test_what_cannot_be_written_leaves_every_file_as_it_was(
 ) -> None:
     suite = tmp_path / "megatron_bridge"
     shutil.copytree(SUITE, suite)
-    monkeypatch.setattr(published, "HERE", suite)
+    monkeypatch.setattr(published, "SUITE", suite)
     monkeypatch.setattr(published, "RECIPE", suite / "recipe.yaml")
     before = {path: path.read_bytes() for path in sorted(suite.rglob("*.yaml"))}
     with pytest.raises(ConfigError, match=re.escape(reason)):

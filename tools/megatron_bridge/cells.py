@@ -3,7 +3,7 @@
 The launch.sh of a recipe is run with a `python` that only notes its arguments. Megatron-Bridge's own parser and tables,
 at the commit that metadata.yaml pins, say what configuration follows. That is done by this file as a program:
 
-    python suites/megatron_bridge/cells.py FOLDER <LINES
+    python tools/megatron_bridge/cells.py FOLDER <LINES
 
 FOLDER is Megatron-Bridge's scripts/performance. LINES and what is printed are JSON: a list of lists of arguments, and a
 mapping for each. Run it only on code that is trusted.

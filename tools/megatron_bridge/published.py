@@ -1,6 +1,6 @@
 """Reads the pre-training tables that Megatron-Bridge publishes, at a commit, and writes them as cases and baselines.
 
-    python suites/megatron_bridge/published.py --clone FOLDER COMMIT
+    python tools/megatron_bridge/published.py --clone FOLDER COMMIT
 
 It writes the end of recipe.yaml, the files of releases/, and baselines/megatron_bridge.yaml. A row that cannot be
 read is an error: none is skipped, and no file is written. Where a cell has a second figure in parentheses, it
@@ -32,9 +32,10 @@ from plugins.recipes.recipe_file import read_recipe
 from plugins.yaml_text import as_yaml
 from plugins.yamlfile import load
 
-HERE = Path(__file__).parent
-RECIPE = HERE / "recipe.yaml"
-BASELINES = HERE.parents[1] / "baselines" / "megatron_bridge.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = ROOT / "suites" / "megatron_bridge"
+RECIPE = SUITE / "recipe.yaml"
+BASELINES = ROOT / "baselines" / "megatron_bridge.yaml"
 SHEETS = "baselines/accelerators.yaml"
 REPOSITORY = "https://github.com/NVIDIA-NeMo/Megatron-Bridge"
 PAGES = ("docs/performance-summary.md", "docs/performance-summary-archive.md")
@@ -90,7 +91,7 @@ DTYPES = {
 # Release 25.09 has no column of precisions: its first figure is FP8 with a scale for each tensor, the second, by a
 # footnote, has one for each block of 32 values on Blackwell and of 128 on Hopper.
 WITHOUT_A_COLUMN = {"h100": ("fp8_cs", "fp8_block")}
-WITHOUT_A_COLUMN_ELSEWHERE = ("fp8_cs", "mxfp8")
+WITHOUT_A_COLUMN_ELSEWSUITE = ("fp8_cs", "mxfp8")
 
 PRETRAINING = "Pre-Training"
 OTHER_SECTIONS = ("SFT", "LoRA")
@@ -122,7 +123,7 @@ replay: 'log-[^/]*_(?P<job>\\d+)_(?P<restart>\\d+)\\.out'
 
 HEAD = """\
 # What Megatron-Bridge publishes of its pre-training, as printed: tokens/s and model TFLOP/s, both per GPU. Written by
-# suites/megatron_bridge/published.py; `source` and `line` say where a figure stands. A release whose tokens/s are whole
+# tools/megatron_bridge/published.py; `source` and `line` say where a figure stands. A release whose tokens/s are whole
 # samples/s of the job is judged by its TFLOP/s, which are finer."""
 
 _RELEASE = re.compile(r"## (\d\d\.\d\d(?:\.\d\d)?) NeMo Container")
@@ -286,7 +287,7 @@ def _named(names: Mapping[Any, Any], name: str | None, what: str, file: str = "p
 def _dtypes(gpu: str, precision: str) -> tuple[str, ...]:
     """The precisions of the first and of the second figure of a row."""
     if not precision:
-        return WITHOUT_A_COLUMN.get(gpu, WITHOUT_A_COLUMN_ELSEWHERE)
+        return WITHOUT_A_COLUMN.get(gpu, WITHOUT_A_COLUMN_ELSEWSUITE)
     return tuple(_named(DTYPES, name, "precision") for name in _known(_NAME, precision).groups() if name)
 
 
@@ -496,11 +497,11 @@ def write(rows: list[Row], commit: str) -> list[str]:
     texts = {RECIPE: head + MARK + release_text(releases.pop(newest), commit)}
     for release, group in releases.items():
         text = MARK.replace("here", "its first line") + release_text(group, commit)
-        texts[HERE / "releases" / f"{release}.yaml"] = text + OF_A_RELEASE.replace(
+        texts[SUITE / "releases" / f"{release}.yaml"] = text + OF_A_RELEASE.replace(
             STEPS, STEPS_OTHERWISE.get(release, STEPS)
         )
-    texts[BASELINES] = baselines_text(rows, read_recipe(HERE).models, commit)
-    (HERE / "releases").mkdir(exist_ok=True)
+    texts[BASELINES] = baselines_text(rows, read_recipe(SUITE).models, commit)
+    (SUITE / "releases").mkdir(exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
     return changes(old, load(BASELINES, BaselineFile)) if old else []

@@ -1,6 +1,6 @@
 """Writes the cases of dgxc-benchmarking's pre-training recipes at a commit, and which of them have a published number.
 
-    python suites/megatron_bridge/dgxc.py --clone FOLDER --bridge FOLDER RELEASE COMMIT
+    python tools/megatron_bridge/dgxc.py --clone FOLDER --bridge FOLDER RELEASE COMMIT
 
 It writes the ends of the recipes' YAML and of their baselines. cells.py finds out what a cell runs. Numbers are those of
 baselines/megatron_bridge.yaml, of the same container and the very same configuration; for each case without one the
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
 from plugins.errors import ConfigError
-from suites.megatron_bridge.cells import (
+from tools.megatron_bridge.cells import (
     FAMILIES,
     SCRIPTS,
     UNUSUAL,
@@ -35,13 +35,13 @@ from suites.megatron_bridge.cells import (
     runs,
     workload,
 )
-from suites.megatron_bridge.published import git, in_a_line
+from tools.megatron_bridge.published import git, in_a_line
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = Path(__file__).with_name("dgxc-launch.yaml")
 PUBLISHED = ROOT / "baselines" / "megatron_bridge.yaml"
 REPOSITORY = "https://github.com/NVIDIA/dgxc-benchmarking"
-MARK = "# Written by suites/megatron_bridge/dgxc.py from here on.\n"
+MARK = "# Written by tools/megatron_bridge/dgxc.py from here on.\n"
 
 
 def recipe_text(family: Family, folder: Path, cases: Sequence[Run], release: str, commit: str) -> str:
