@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Generator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 Pair = tuple[str, str]
 Groups = Sequence[tuple[str, ...]]
@@ -129,6 +130,11 @@ class Nodes:
         nodes = Counter(self.leaves[node] for node in {node for pair in slow for node in pair})
         uplinks = {leaf for leaf, count in nodes.items() if leaf not in working and count >= UPLINK}
         return {pair for pair in slow if any(self.leaves[node] in uplinks for node in pair)}
+
+
+Value = TypeVar("Value")
+Search = Generator[list[Probe], list[Result], Value]
+"""A part of a search: it yields the probes of a round, is sent their results, and returns its value."""
 
 
 def disjoint(groups: Groups) -> list[list[tuple[str, ...]]]:

@@ -9,8 +9,7 @@ from itertools import count
 
 from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer
-from plugins.isolation.evidence import Search
-from plugins.isolation.probes import Probe, Result
+from plugins.isolation.probes import Probe, Result, Search
 
 _MODE = re.compile(r"isolate(\d+)x(\d+)\.(\d+)-(.+)")
 

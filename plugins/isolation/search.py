@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
-from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, references, slow_leaves
-from plugins.isolation.evidence import EXPLAINS, NOISE, OFTEN, Evidence, Search, Unequal
-from plugins.isolation.probes import Nodes, Result
-from plugins.isolation.statistics import FEWEST, LEAST, MANY, SHARE, Peers, two_kinds
+from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, slow_leaves
+from plugins.isolation.evidence import EXPLAINS, NOISE, Evidence, compared
+from plugins.isolation.probes import Nodes, Result, Search
+from plugins.isolation.rounds import Unequal, good_pairs, measure
+from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, two_kinds
 from plugins.words import first_of
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
@@ -24,65 +25,80 @@ NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
 # A leaf of fewer nodes spares none that tell its pace while the others are tested with those of other leaves.
 LARGE = 12
+# If a larger share of all pairs is slow, or of all pairs and more than two are suspect links, nobody can tell who is not.
+MOST_SLOW, MOST_LINKS = 0.4, 0.25
+
+Step = Search[Evidence | Answer]
+"""Its value is the answer, or what is known after the step, if the search goes on."""
 
 
 def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
     """Find what made a job on these nodes slower by `loss`, a share."""
-    evidence = Evidence(nodes, loss)
-    reasons: list[str] = []
+    evidence, reasons = Evidence(nodes, loss), list[str]()
     try:
-        for step in (_alone(evidence), _neighbours(evidence), _leaves(evidence)):
-            answer = yield from step
-            if answer is not None:
-                return answer
+        for step in (_alone, _neighbours, _leaves):
+            known = yield from step(evidence)
+            if isinstance(known, Answer):
+                return known
+            evidence = known
             if evidence.culprits:
                 break
     except Unequal as error:
-        reasons.append(str(error))
+        evidence, reasons = error.evidence, [str(error)]
     if evidence.culprits:
         return evidence.answer(Ending.ISOLATED)
     return _without_culprit(evidence, reasons)
 
 
-def _alone(evidence: Evidence) -> Search[Answer | None]:
+def _alone(evidence: Evidence) -> Step:
     """Each node by itself. Those that are slow are probed twice more."""
     nodes = [(node,) for node in evidence.nodes.ring]
-    results = yield from evidence.measure(nodes, 1, ())
+    evidence, results = yield from measure(evidence, nodes, 1, ())
     noise = _noise(results)
     if noise > NOISE_SEEN:
-        evidence.length = min(math.ceil((noise / NOISE) ** 2), LONGEST)
-        evidence.failed.clear()
-        results = yield from evidence.measure(nodes, 1, ())
+        evidence = replace(evidence, length=min(math.ceil((noise / NOISE) ** 2), LONGEST), failed=())
+        evidence, results = yield from measure(evidence, nodes, 1, ())
         noise = _noise(results)
     if noise > NOISE_SEEN:
         reason = f"probes of one node scatter by {percent(noise)}"
         return evidence.cannot_tell(f"{reason}, even if they are {evidence.length} times as long")
     if len(results) < FEWEST:
         return (yield from _few(evidence, results))
-    seconds = [result.seconds for result in results]
-    kinds = two_kinds(seconds)
+    kinds = two_kinds([result.seconds for result in results])
     if kinds is not None:
         return evidence.answer(Ending.TWO_KINDS, _of_kinds(*kinds))
-    evidence.alone = peers = evidence.peers(results)
-    baseline = evidence.beside_baseline(results)
+    peers, baseline = evidence.peers(results), evidence.baseline(results)
     if baseline is not None and len(results) < MANY and baseline.limit < peers.limit:
         # How few nodes scatter is not known.
-        evidence.alone = peers = replace(baseline, center=peers.center)
-    evidence.first[1] = peers.center
-    slow = yield from evidence.slow_alone(results, peers)
-    yield from confirm(evidence, slow, ())
+        peers = replace(baseline, center=peers.center)
+    evidence = replace(evidence, alone=peers, first={**evidence.first, 1: peers.center})
+    evidence, slow = yield from _slow_alone(evidence, results, peers)
+    evidence = yield from confirm(evidence, slow, ())
     if not evidence.culprits and baseline is not None and baseline.slowness(peers.center) > baseline.limit:
         return evidence.whole_fleet(len(results), baseline.slowness(peers.center))
-    return None
+    return evidence
+
+
+def _slow_alone(
+    evidence: Evidence, results: Sequence[Result], peers: Peers
+) -> Search[tuple[Evidence, list[str]]]:
+    """The nodes that are slow by themselves: those that are in these results are probed twice more."""
+    tests = compared(results, peers)
+    suspects = [test.nodes[0] for test in tests if test.slow]
+    evidence = evidence.with_tests(tests)
+    evidence, again = yield from measure(evidence, [(node,) for node in suspects], 2, ())
+    evidence = evidence.with_tests(compared(again, peers))
+    return evidence, [node for node in suspects if evidence.slowness(node) > peers.limit]
 
 
 def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     """Three nodes or fewer are no peers of each other: each beside the baseline of one node, then their pairs beside theirs."""
     ran = f"probes ran on {len(results)} of {evidence.nodes.count} nodes"
-    evidence.alone, evidence.beside = evidence.beside_baseline(results), "the baseline"
-    if evidence.alone is None:
+    alone = evidence.baseline(results)
+    evidence = replace(evidence, alone=alone, beside="the baseline")
+    if alone is None:
         return evidence.cannot_tell(f"{ran}: too few to tell which of them is slow{_apart(results)}")
-    slow = yield from evidence.slow_alone(results, evidence.alone)
+    evidence, slow = yield from _slow_alone(evidence, results, alone)
     of_slow = [test for test in evidence.tests if test.slow and test.nodes[0] in slow]
     once = [test for test in of_slow if sum(test.nodes == other.nodes for other in of_slow) == 1]
     if once:
@@ -94,16 +110,19 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
     if any(evidence.slowness(node) - fastest <= evidence.least for node in slow):
         return evidence.cannot_tell(f"{ran}, each somewhat slower than the baseline{_apart(results)}")
     for node in slow:
-        evidence.accuse(Part.NODE, (node,), [test for test in evidence.tests if test.nodes == (node,)])
+        tests = [test for test in evidence.tests if test.nodes == (node,)]
+        evidence = evidence.accusing(Part.NODE, (node,), tests)
     if slow:
         return evidence.answer(Ending.ISOLATED)
-    pairs = yield from evidence.measure(evidence.nodes.neighbours(evidence.excluded), CONFIRMING)
-    evidence.pairs = evidence.beside_baseline(pairs)
-    if evidence.pairs is None:
-        apart = _apart(pairs if len(pairs) > 1 else [*results, *pairs])
+    neighbours = evidence.nodes.neighbours(evidence.excluded)
+    evidence, of_pairs = yield from measure(evidence, neighbours, CONFIRMING)
+    pairs = evidence.baseline(of_pairs)
+    evidence = replace(evidence, pairs=pairs)
+    if pairs is None:
+        apart = _apart(of_pairs if len(of_pairs) > 1 else [*results, *of_pairs])
         return evidence.cannot_tell(f"{ran}, each as fast as its baseline, and pairs have none{apart}")
-    beside = replace(evidence.pairs, center=evidence.pairs.center * (1 + max(fastest, 0.0)))
-    return _of_few_pairs(evidence, evidence.judge(pairs, beside))
+    tests = compared(of_pairs, replace(pairs, center=pairs.center * (1 + max(fastest, 0.0))))
+    return _of_few_pairs(evidence.with_tests(tests), tests)
 
 
 def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
@@ -112,21 +131,25 @@ def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
     slow = [pair for pair in pairs if all(test.slow for test in tests if test.nodes == pair)]
     ends = [node for pair in slow for node in pair]
     of_slow = [test for test in tests if test.nodes in slow]
+    if not slow:
+        return _without_culprit(evidence)
     if len(slow) == len(pairs) > 1:
         return evidence.cannot_tell(f"each of {len(slow)} pairs is slow")
     if len(slow) == 2:
-        evidence.accuse(Part.NETWORK, (max(ends, key=ends.count),), of_slow)
-    elif slow:
-        evidence.accuse(Part.LINK if len(pairs) == FEWEST - 1 else Part.PAIR, slow[0], of_slow)
-    return evidence.answer(Ending.ISOLATED) if slow else _without_culprit(evidence)
+        evidence = evidence.accusing(Part.NETWORK, (max(ends, key=ends.count),), of_slow)
+    else:
+        # Three nodes have three pairs.
+        part = Part.LINK if len(pairs) == 3 else Part.PAIR
+        evidence = evidence.accusing(part, slow[0], of_slow)
+    return evidence.answer(Ending.ISOLATED)
 
 
-def _neighbours(evidence: Evidence) -> Search[Answer | None]:
+def _neighbours(evidence: Evidence) -> Step:
     """Neighbours in the ring of the job. A node is suspect if both of its pairs are slow, else the link."""
     nodes, pairs = evidence.nodes, evidence.nodes.neighbours(evidence.excluded)
     if nodes.leaves_known and sum(nodes.same_leaf(*pair) for pair in pairs) < FEWEST:
         pairs += nodes.within_leaves(evidence.excluded)
-    results = yield from evidence.measure(pairs)
+    evidence, results = yield from measure(evidence, pairs)
     inner = [result for result in results if nodes.same_leaf(*result.probe.nodes)]
     across = [result for result in results if result not in inner]
     if len(inner) < FEWEST:
@@ -135,64 +158,75 @@ def _neighbours(evidence: Evidence) -> Search[Answer | None]:
         reason = f"probes ran on {len(inner)} pairs of nodes: too few to tell which of them is slow"
         return evidence.cannot_tell(reason)
     # Of a few pairs within leaves most may have a slow node: then all pairs tell more.
-    evidence.pairs = min(
-        map(evidence.peers, (inner, results)), key=lambda peers: peers.center * (1 + peers.limit)
-    )
-    slow = {test.nodes for test in evidence.judge(inner, evidence.pairs) if test.slow}
-    crossing = _crossing(evidence, evidence.pairs, across)
-    ends = [node for pair in slow | crossing for node in pair]
+    choices = map(evidence.peers, (inner, results))
+    peers = min(choices, key=lambda peers: peers.center * (1 + peers.limit))
+    tests, crossing = compared(inner, peers), _crossing(nodes, peers, across)
+    evidence = replace(evidence, pairs=peers).with_tests([*tests, *crossing])
+    slow = _slow_pairs(tests)
+    ends = [node for pair in slow | _unexplained(nodes, crossing) for node in pair]
     suspects = [node for node in nodes.ring if ends.count(node) > 1]
     links = [pair for pair in pairs if pair in slow and not set(pair) & set(suspects)]
-    if len(slow) > OFTEN * len(inner) or len(links) > max(2, SHARE * len(inner)):
+    if len(slow) > MOST_SLOW * len(inner) or len(links) > max(2, MOST_LINKS * len(inner)):
         reason = f"{len(slow)} of {len(inner)} pairs are slow: too many to tell who is not"
         return evidence.cannot_tell(reason)
-    yield from confirm(evidence, suspects, links)
-    return None
+    return (yield from confirm(evidence, suspects, links))
 
 
-def _crossing(evidence: Evidence, inner: Peers, results: Sequence[Result]) -> set[tuple[str, ...]]:
-    """The neighbours on two leaves that are slow, but those that a slow uplink would explain: the next step tests it, and then these."""
-    tests = evidence.judge(results, _across(inner, results, evidence.nodes)) if results else []
-    slow = {test.nodes for test in tests if test.slow}
-    return slow - evidence.nodes.behind_uplinks(slow, {test.nodes for test in tests} - slow)
+def _slow_pairs(tests: Sequence[Test]) -> set[tuple[str, ...]]:
+    return {test.nodes for test in tests if test.slow}
 
 
-def _leaves(evidence: Evidence) -> Search[Answer | None]:
+def _crossing(nodes: Nodes, peers: Peers, results: Sequence[Result]) -> list[Test]:
+    """The tests of neighbours on two leaves."""
+    return compared(results, _across(peers, results, nodes)) if results else []
+
+
+def _unexplained(nodes: Nodes, tests: Sequence[Test]) -> set[tuple[str, ...]]:
+    """The slow neighbours on two leaves that no slow uplink would explain. The next step tests uplinks, and then the others."""
+    slow = _slow_pairs(tests)
+    return slow - nodes.behind_uplinks(slow, {test.nodes for test in tests} - slow)
+
+
+def _leaves(evidence: Evidence) -> Step:
     """Nodes half of the fleet apart, those of a leaf side by side: an uplink is slow if most pairs of its leaf are."""
     nodes, between = evidence.nodes, evidence.pairs
     sizes = Counter(map(nodes.leaf_of, nodes.ring))
     large = {node for node in nodes.ring if nodes.leaves_known and sizes[nodes.leaf_of(node)] >= LARGE}
-    beside = references(evidence, large, set(nodes.ring) - large)
+    beside = good_pairs(evidence, large, set(nodes.ring) - large)
     pairs = nodes.far_apart(evidence.excluded.union(*beside))
-    results = yield from evidence.measure(pairs, 1, beside)
+    evidence, results = yield from measure(evidence, pairs, 1, beside)
     if between is None or not results:
-        return None
+        return evidence
     if not nodes.leaves_known:
-        slow = sum(test.slow for test in evidence.judge(results, between))
-        if slow > 1:
-            reason = f"{slow} of {len(results)} pairs of nodes far apart are slow"
-            return evidence.cannot_tell(f"{reason}, and their leaves are not known")
-        return None
+        return _far_apart(evidence, compared(results, between))
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
     if not results:
-        return None
+        return evidence
     # Where leaves are small, pairs within them tell nothing of the pace of these.
     paths = _across(replace(between, center=0.0), results, nodes)
     slower = between.slowness(paths.center)
     if slower < -evidence.least:
-        evidence.note("pairs within leaves", -slower)
-        return _without_culprit(evidence)
-    suspects = slow_leaves(evidence, evidence.judge(results, paths))
-    answer = yield from confirm_leaves(evidence, suspects, paths)
-    if answer is not None or evidence.culprits:
-        return answer
-    if slower > EXPLAINS * evidence.loss:
+        return _without_culprit(evidence.with_slower("pairs within leaves", -slower))
+    tests = compared(results, paths)
+    evidence = evidence.with_tests(tests)
+    known = yield from confirm_leaves(evidence, slow_leaves(evidence, tests), paths)
+    if isinstance(known, Answer) or known.culprits:
+        return known
+    if slower > EXPLAINS * known.loss:
         reason = f"pairs on two leaves are {percent(slower)} slower than pairs on one, whichever leaves"
-        return evidence.cannot_tell(reason)
-    slow_pairs = {test.nodes for test in evidence.tests if test.slow}
-    links = [pair for pair in nodes.neighbours(evidence.excluded) if not nodes.same_leaf(*pair)]
-    yield from confirm(evidence, (), [pair for pair in links if pair in slow_pairs])
-    return None
+        return known.cannot_tell(reason)
+    slow = _slow_pairs(known.tests)
+    links = [pair for pair in nodes.neighbours(known.excluded) if not nodes.same_leaf(*pair) and pair in slow]
+    return (yield from confirm(known, (), links))
+
+
+def _far_apart(evidence: Evidence, tests: Sequence[Test]) -> Evidence | Answer:
+    """What these tests of pairs far apart tell if the leaves of nodes are not known."""
+    slow, evidence = sum(test.slow for test in tests), evidence.with_tests(tests)
+    if slow <= 1:
+        return evidence
+    reason = f"{slow} of {len(tests)} pairs of nodes far apart are slow"
+    return evidence.cannot_tell(f"{reason}, and their leaves are not known")
 
 
 def _across(inner: Peers, results: Sequence[Result], nodes: Nodes) -> Peers:

@@ -12,8 +12,7 @@ from fixtures.fleet.state import Isolation, Policy, PricedCase
 from plugins.errors import Absent, Infrastructure, SubmitError
 from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer
-from plugins.isolation.evidence import Search
-from plugins.isolation.probes import Nodes, Probe, Result, Run
+from plugins.isolation.probes import Nodes, Probe, Result, Run, Search
 from plugins.isolation.progress import ProbeJob, nodes_of
 from plugins.isolation.search import isolate
 from plugins.recipes.cases import Case
