@@ -13,6 +13,7 @@ import pytest
 from pytest_benchmark.utils import PercentageRegressionCheck
 
 from plugins.judging.judgement import Judgement
+from plugins.reports.gate import Comparison
 
 # Its options that ask for something which it makes of all cases.
 _RESULTS = ("save", "autosave", "json", "histogram", "compare", "compare-fail")
@@ -81,14 +82,14 @@ def require_comparable(config: pytest.Config) -> None:
         )
 
 
-def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
-    """What `--benchmark-compare-fail` finds: the cases that regressed, and those that it cannot compare.
+def compared(config: pytest.Config) -> Comparison | None:
+    """What `--benchmark-compare-fail` finds; None if it is not given.
 
     pytest-benchmark itself, which would raise an exception at the end, is kept from finding them.
     """
     session = getattr(config, "_benchmarksession", None)
     if session is None or not session.compare_fail:
-        return [], []
+        return None
     session.performance_regressions.clear()
     saved = {Path(path).stem: benches for path, benches in session.compared_mapping.items()}
     regressed, lone = [], []
@@ -107,7 +108,7 @@ def compared(config: pytest.Config) -> tuple[list[str], list[str]]:
             for check in session.compare_fail
             if check.fails(bench, stats)
         ]
-    return regressed, lone
+    return Comparison(regressed, lone)
 
 
 def _change(check: Any, now: float, before: float) -> str:

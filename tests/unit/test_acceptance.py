@@ -17,9 +17,6 @@ import pytest
 
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.opening import read_ledger
-from fixtures.session.choices import CHOICES, SELECTED, Selected
-from fixtures.session.ci import Gate
-from fixtures.session.referring import RESUMED
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
 from plugins.acceptance.scaling import curves
 from plugins.acceptance.shown import RunShown, Shown
@@ -31,10 +28,9 @@ from plugins.record.plan import PLAN, Agreed, Plan
 from plugins.record.summary import Ending, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Kind, Outcome
 from plugins.rejudge import rejudged, write_basis
-from plugins.reports.gate import CODES
+from plugins.reports.gate import CODES, SessionState, ending_of
 from tests.system.support import Run, pacemark
 from tests.unit import examples
-from tests.unit.chosen import choices, chosen
 from tests.unit.jobs_log import lines_of, log_of
 from tests.unit.test_gate import session
 
@@ -108,9 +104,9 @@ def test_a_scale_that_is_waived_is_told_as_such() -> None:
     assert told == ["scaling of r/8b-fp8: 8 GPUs 90.0 % (waived), 16 GPUs 90.0 % (limit 95.0 %)"]
 
 
-def test_a_text_of_the_plan_makes_no_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_the_plan_makes_no_line_of_its_own() -> None:
     case = examples.case()
-    found = ending_of(monkeypatch, [case], [case]).acceptance
+    found = session_ending([case], [case]).acceptance
     assert found is not None
     waived = WaivedCase(
         case=case.key,
@@ -210,8 +206,7 @@ def test_a_tolerance_of_the_plan_is_told_with_each_case(tmp_path: Path) -> None:
 AGREED = Agreed(Plan(site="lab", cases=[examples.case().key]), b"")
 
 
-def ending_of(
-    monkeypatch: pytest.MonkeyPatch,
+def session_ending(
     recorded: Sequence[Case],
     selected: Sequence[Case],
     *,
@@ -223,40 +218,38 @@ def ending_of(
 
     If it goes on with the run of the record `resumed`, it has no plan, and is asked for scaling.
     """
-    monkeypatch.setattr("fixtures.session.ci.compared", lambda config: ([], []))
-    monkeypatch.setattr("fixtures.session.ci.spoiled", lambda choices: "")
-    agreed = Agreed(Plan(site="lab", cases=[case.key for case in recorded]), b"")
-    stash: Any = {CHOICES: choices(agreed=agreed, asked=tuple(recorded)), SELECTED: Selected()}
-    if resumed is not None:
-        stash |= {CHOICES: choices(scaling=0.03), RESUMED: resumed}
-    config: Any = SimpleNamespace(option=SimpleNamespace(gate=False, fail_if=None), stash=stash)
-    gate: Any = Gate(config)
-    cases = {case.key: chosen(case) for case in selected}
-    gate.pytest_pacemark_run_opened(SimpleNamespace(cases=cases, begun=date(2026, 11, 22)))
-    gate._session, gate._finishing = SimpleNamespace(exitstatus=0, shouldfail=False), finishing
     record = CaseRecord.unjudged(examples.outcome().job, "")
     record = replace(record, tokens_per_second=1.0, step_time=1.0, steady_median=1.0)
-    ended = [replace(record, id=case.key, verdict=Kind(verdict), headline=verdict) for case in recorded]
-    ending: Ending = gate.pytest_pacemark_ending(ended)
-    return ending
+    plan = Plan(site="lab", cases=[case.key for case in recorded])
+    state = SessionState(
+        status=0,
+        final=finishing,
+        other=False,
+        gate=False,
+        begun=date(2026, 11, 22),
+        cases=[replace(record, id=case.key, verdict=Kind(verdict), headline=verdict) for case in recorded],
+        selected=selected,
+        left_out={},
+        agreed=Agreed(plan, b""),
+        asked=recorded,
+    )
+    if resumed is not None:
+        state = replace(state, agreed=None, asked=(), scaling=0.03, resumed=resumed)
+    return ending_of(state)
 
 
 @pytest.mark.parametrize("finishing", [True, False])
-def test_a_session_that_is_shut_down_accepts_nothing(
-    finishing: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_is_shut_down_accepts_nothing(finishing: bool) -> None:
     case = examples.case()
-    ending = ending_of(monkeypatch, [case], [case], finishing=finishing)
-    assert ending.acceptance is not None
-    told = (ending.acceptance.decision, ending.exit_code)
+    ended = session_ending([case], [case], finishing=finishing)
+    assert ended.acceptance is not None
+    told = (ended.acceptance.decision, ended.exit_code)
     assert told == (("accepted", 0) if finishing else ("incomplete", None))
 
 
-def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_record_that_another_session_left_speaks_only_against_the_cluster() -> None:
     selected, other = examples.case(SMALL), examples.case(LARGE)
-    ending = ending_of(monkeypatch, [selected, other], [selected])
+    ending = session_ending([selected, other], [selected])
     assert ending.acceptance is not None
     assert (ending.acceptance.decision, ending.exit_code) == ("incomplete", 1)
     assert ending.acceptance.missing == {
@@ -264,7 +257,7 @@ def test_a_record_that_another_session_left_speaks_only_against_the_cluster(
     }
     # The plan does not judge scaling, so that its curve is shown whole.
     assert [curve.cases for curve in ending.scaling] == [{selected.key, other.key}]
-    slow = ending_of(monkeypatch, [selected, other], [selected], verdict="too slow").acceptance
+    slow = session_ending([selected, other], [selected], verdict="too slow").acceptance
     assert slow is not None
     assert (slow.decision, other.key in slow.failed) == ("not accepted", True)
 
@@ -483,12 +476,10 @@ def test_a_site_file_that_promises_otherwise_than_the_plan_is_refused(
     assert run.status == 0, run.out
 
 
-def test_a_session_that_judges_other_scaling_ends_by_what_fell_short_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_session_that_judges_other_scaling_ends_by_what_fell_short_before() -> None:
     cases = [examples.case(SMALL), examples.case(LARGE)]
     paces = {case.key: Shown(Kind.PASSED, "passed", pace=1.0, published=1.0 * case.gpus) for case in cases}
     short = curves(cases, paces, 0.03)
     resumed = SimpleNamespace(regressions=(), uncompared=(), scaling=short)
-    ending = ending_of(monkeypatch, [*cases, examples.case()], [examples.case()], resumed=resumed)
+    ending = session_ending([*cases, examples.case()], [examples.case()], resumed=resumed)
     assert (ending.outcome, ending.scaling) == ("performance", tuple(short))
