@@ -36,9 +36,11 @@ def announced(run: TimedRun) -> Iterator[str]:
 def another_run(run: TimedRun) -> Iterator[str]:
     """A run that reached its last step does not start over, unless the cluster or a launcher starts the job again."""
     last = run.case.steps - 1
-    whole = [attempt for attempt in run.log.earlier if attempt.last >= last and not attempt.mark]
-    # Each further start of the job excuses one of them.
-    if len(whole) >= run.started.times:
+    earlier = run.log.earlier
+    whole = [attempt for attempt in earlier if attempt.last >= last and not attempt.mark]
+    # Each start of the job is one attempt. torchrun starts the processes of one again.
+    starts = run.started.times + sum("worker group" in attempt.mark for attempt in earlier)
+    if whole and len(earlier) >= starts:
         attempt = whole[0]
         pace = "" if attempt.seconds is None else f" at {attempt.seconds:.4g} s a step"
         yield (

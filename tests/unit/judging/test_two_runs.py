@@ -56,6 +56,7 @@ def test_a_job_that_is_started_again_may_start_over_after_its_last_step(dialect:
 
 
 MARK = "slurmstepd: error: *** JOB 4711 ON gpu001 CANCELLED AT 2025-04-11T10:35:06 DUE TO JOB REQUEUE ***\n"
+TORCHRUN = "W0411 10:35:06.1 7 api.py:900] [default] Worker group FAILED. 2/3 attempts left; will restart worker group\n"
 
 
 @DIALECTS
@@ -101,6 +102,28 @@ def test_each_start_that_the_cluster_counts_excuses_one_run() -> None:
             started=Started(JOB, starts),
         )
         assert (found == []) is valid
+
+
+@DIALECTS
+@pytest.mark.parametrize(
+    ("mark", "starts", "valid"),
+    [
+        (MARK, 2, False),
+        (MARK, 3, True),
+        ("", 2, False),
+        ("", 3, True),
+        (TORCHRUN, 1, False),
+        (TORCHRUN, 2, True),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_start_that_follows_an_attempt_that_died_excuses_no_whole_run(
+    dialect: str, mark: str, starts: int, valid: bool
+) -> None:
+    text = text_of(dialect, count=20) + mark + text_of(dialect) * 2
+    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
+    found = problems(CASES[dialect], parse(text, dialect), statistic, H100, started=Started(JOB, starts))
+    assert (found == []) is valid
 
 
 # An attempt that goes on where another one ended
