@@ -57,6 +57,12 @@ def test_a_loss_that_never_changes_is_refused(dialect: str, loss: float) -> None
     assert reason.endswith(" in all of 50 lines: nothing was learnt")
 
 
+def test_a_few_intervals_with_one_loss_are_refused() -> None:
+    """A run of 100 iterations has ten lines, and those in which FP16 skipped all updates have no loss."""
+    log = with_losses("megatron_lm", lambda _: 10.9)
+    assert judged("megatron_lm", log) == ["the loss is 10.9 in all of 9 lines: nothing was learnt"]
+
+
 @DIALECTS
 @pytest.mark.parametrize(
     "loss",
