@@ -58,7 +58,7 @@ _MARKS = (
         "profiler",
         "a profiler was on",
         (
-            b"Generating '", b"ed in the application", b".nsys-rep", b".qdrep", b"Nsys profiling setup with ", b"====== Start ", b"====== End ",
+            b".qdstrm", b"ed in the application", b".nsys-rep", b".qdrep", b"Nsys profiling setup with ", b"====== Start ", b"====== End ",
             b"profile snapshot to ", b"Torch memory profiles ", b"  profile ....", b"record_memory_history ....",
             b"_profiler: true", b"_profiler: True", b"record_memory_history: true", b"record_memory_history: True", b"Saved memory snapshot to ",
             b"Memory history recording enabled", b" re-parented processes", b"N5Agent6Client3FSM8Profiler",
@@ -68,7 +68,7 @@ _MARKS = (
         ),
         (
             r"Generating '.*\.(?:qdstrm|nsys-rep)'|Capture range (?:started|ended) in the application"
-            r"|%\] \S+\.(?:nsys-rep|qdrep)|(?:Generated:\s*|\t| {3})/?\S+\.(?:nsys-rep|qdrep)\s*$|Report file moved to \".*\.(?:nsys-rep|qdrep)"
+            r"|%\] \S+\.(?:nsys-rep|qdrep)|(?:Generated:\s*|\t| {3})/?\S+\.(?:nsys-rep|qdrep)\s*$|(?:Report file moved|Saved report file|Saving temporary).*\.(?:nsys-rep|qdrep|qdstrm)\""
             r"|Waiting for termination of re-parented processes|N5Agent6Client3FSM8Profiler"
             r"|FIT Profiler Report"
             r"|Nsys profiling setup with |={6} (?:Start|End) (?:nsys|CUDA memory|[Cc]hakra) profiling"

@@ -138,6 +138,9 @@ SPOILT: dict[str, tuple[str, ...]] = {
         "Waiting for termination of re-parented processes.",
         "No transition in N5Agent6Client3FSM8Profiler8ShutdownE (1) for N5Agent6Client3FSM9InterruptE.",
         'Report file moved to "/data/./nsys_profile.qdrep"',
+        # nsys of 2019 and 2020 without room for its report, or whose job ended before: NVIDIA's DLProf prints the same.
+        'Saving temporary "/tmp/nsys-report-4817-75a0-f379-4106.qdstrm" file to disk...',
+        'Saved report file to "/tmp/nsys-report-4817-75a0-f379-4106.qdrep"',
         # Lightning 2.4.0: src/lightning/pytorch/profilers/simple.py, `summary`; its stage is in capitals.
         "FIT Profiler Report",
         # Megatron-Bridge v0.3.1: the summary of src/megatron/bridge/training/config.py 1742 prints Python's values.
