@@ -26,6 +26,8 @@ _DTYPES: dict[str, int | str] = {"torch.bfloat16": "bf16", "torch.float16": "fp1
 _DTYPE = re.compile(rf"{ANCHOR}  params_dtype:\s*$")
 _TARGET = re.compile(rf"{ANCHOR}    _target_: (torch\.\w+)\s*$")
 
+_SWITCH: dict[str, int | str] = {"true": True, "True": True, "false": False, "False": False}
+
 
 def _setting(
     key: str, fact: str, words: dict[str, int | str] | None = None, *, any_word: bool = False
@@ -62,7 +64,7 @@ STATEMENTS = (
     _setting(
         "moe_router_force_load_balancing",
         "balanced",
-        {"true": True, "True": True, "false": False, "False": False},
+        _SWITCH,
     ),
     _setting("params_dtype", "precision", _DTYPES),
     _setting("global_batch_size", "gbs"),
@@ -71,12 +73,7 @@ STATEMENTS = (
         "fp8_recipe", "fp8_recipe", {name: name for name in ("delayed", "tensorwise", "blockwise", "mxfp8")}
     ),
     _setting("fp4", "fp8", {"e2m1": "fp4"}),
-    # Of the summary alone: YAML has it in two sections, which need not agree.
-    Statement(
-        b"  use_megatron_fsdp: ",
-        rf"{ANCHOR}  use_megatron_fsdp: (?P<sharded>True|False)  \(Mcore default: .*$",
-        {"True": True, "False": False},
-    ),
+    _setting("use_megatron_fsdp", "sharded", _SWITCH),
 )
 
 
@@ -127,9 +124,12 @@ class MegatronBridge(MegatronLM):
 
 
 def _replaced(fact: Fact, facts: tuple[Fact, ...]) -> bool:
-    """Whether another place states what holds instead: FP8, the dtype of the parameters, the model's vocabulary."""
+    """Whether another place states what holds instead: FP8, the dtype of the parameters, the model's vocabulary.
+
+    Two sections have `use_megatron_fsdp`, and either switches it on in both (src/megatron/bridge/training/config.py, `validate`).
+    """
     rivals = [rival for rival in facts if rival.name == fact.name and rival is not fact]
-    if fact.name == "fp8":
+    if fact.name in ("fp8", "sharded"):
         return not fact.value and any(rival.value for rival in rivals)
     if fact.name == "fp8_recipe":
         # It is stated also where nothing is in FP8, and `delayed` before the run's own is known.

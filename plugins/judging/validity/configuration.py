@@ -51,6 +51,7 @@ _DEFAULTS: dict[str, int | str] = {
     "cp": 1,
     "ep": 1,
     "experts": 1,
+    "top_k": 2,
     "sharded": False,
     "fp8": False,
 }
@@ -134,7 +135,8 @@ def defaults(run: TimedRun) -> Iterator[str]:
         return
     stated, values = {fact.name for fact in run.log.facts}, run.case.facts()
     for name, default in _DEFAULTS.items():
-        if name in stated or values[name] == default:
+        unrouted = name == "top_k" and run.case.model.experts == 1
+        if name in stated or values[name] == default or unrouted:
             continue
         if name == "fp8":
             yield f"{quoted(summary)} and neither FP8 nor FP4, so that it ran without; this case is {run.case.dtype}"

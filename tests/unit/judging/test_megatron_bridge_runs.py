@@ -71,7 +71,9 @@ def routed(case: Case) -> dict[str, str]:
     routing = {CAPACITY: "1.0", "moe_pad_expert_input_to_capacity": "True"}
     if not case.drops_tokens:
         routing = {BALANCED: "True"}
-    return {"num_moe_experts": str(case.model.experts), **routing}
+    # Megatron Core's default is 2.
+    top_k = {"moe_router_topk": str(case.model.top_k)} if case.model.top_k != 2 else {}
+    return {"num_moe_experts": str(case.model.experts), **top_k, **routing}
 
 
 def parallel(case: Case) -> dict[str, int]:
@@ -256,6 +258,33 @@ def test_a_run_that_shards_otherwise_is_another_run(
     assert f"this case's sharding by Megatron FSDP is {sharded}" in verdict.headline
 
 
+@pytest.mark.parametrize(
+    ("which", "stated", "sharded"), [(CASES[0], "false", True), (CASES[1], "true", False)]
+)
+def test_the_yaml_tells_whether_a_run_shards(which: tuple[str, str, str], stated: str, sharded: bool) -> None:
+    verdict = judged(which, stated={**STATED["fp8_cs"], SHARDED: stated}, behind="").verdict
+    assert verdict.kind is Kind.INVALID
+    assert f"this case's sharding by Megatron FSDP is {sharded}" in verdict.headline
+
+
+@pytest.mark.parametrize("order", [("true", "false"), ("false", "true")])
+def test_one_of_two_sections_of_the_yaml_shards_the_run(order: tuple[str, str]) -> None:
+    """Both `ddp` and `dist` have the switch, and the first print may be of before they agree."""
+    stated = {**STATED["fp8_cs"], SHARDED: f"{order[0]}\n  {SHARDED}: {order[1]}"}
+    assert judged(CASES[0], stated=stated, behind="").verdict.kind is Kind.PASSED
+
+
+GPT_OSS = CASES[CASES.index(("gpt-oss-120b-bf16-64gpus", "26.04", "b200"))]
+
+
+def test_a_summary_without_the_experts_of_a_token_has_two_of_them() -> None:
+    """`moe_router_topk` is 2 by default, and the summary leaves out what is a default. GPT-OSS has 4."""
+    verdict = judged(GPT_OSS, stated={**STATED["bf16"], "moe_router_topk": ""}).verdict
+    assert verdict.kind is Kind.INVALID
+    assert "and no top_k, which is then 2; this case's top_k is 4" in verdict.headline
+    assert judged(GPT_OSS, stated={**STATED["bf16"], "moe_router_topk": "4"}).verdict.kind is Kind.PASSED
+
+
 def test_what_is_not_stated_without_a_summary_counts_as_unknown() -> None:
     """A line of the YAML may be garbled, and says nothing then."""
     verdict = judged(CASES[1], stated={"tensor_model_parallel_size": ""}, behind="").verdict
@@ -307,7 +336,7 @@ def test_a_log_that_states_no_routing_is_remarked_on() -> None:
 
 NOTHING = dict.fromkeys(
     (
-        *("num_layers", "hidden_size", "seq_length", "params_dtype", "num_moe_experts", "moe_pad_expert_input_to_capacity"),
+        *("num_layers", "hidden_size", "seq_length", "params_dtype", "num_moe_experts", "moe_router_topk", "moe_pad_expert_input_to_capacity"),
         *(CAPACITY, BALANCED, SHARDED),
         *(f"{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "virtual_pipeline_model", "context", "expert_model")),
     ),

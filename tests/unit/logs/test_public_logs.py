@@ -96,7 +96,7 @@ EXCERPTS: dict[str, Told] = {
         (
             ("gpu", "NVIDIA H100 80GB HBM3"), ("ga", 64), ("peers", 7), ("sequence_length", 1024), ("fp8", False), ("cp", 1), ("ep", 1),
             ("ffn", 8192), ("hidden", 2048), ("heads", 32), ("layers", 16), ("query_groups", 8), ("pp", 1), ("sequence_length", 131072),
-            ("tp", 1), ("vp", 1), ("vocab", 128256), ("gbs", 512), ("mbs", 1), ("precision", "bf16"),
+            ("tp", 1), ("vp", 1), ("vocab", 128256), ("sharded", False), ("gbs", 512), ("mbs", 1), ("precision", "bf16"),
             # A dense model: Megatron Core's defaults of its experts stand there all the same.
             ("experts", 1), ("top_k", 2), ("expert_capacity", "none"), ("balanced", False),
         ),
