@@ -39,6 +39,7 @@ POD: dict[str, Any] = {
         "name": "pm-1-0",
         "uid": "1",
         "labels": LABELS,
+        "ownerReferences": [{"kind": "Job", "name": "pm-1-workload-0", "uid": "job-1"}],
         "creationTimestamp": "2026-11-21T09:00:00Z",
     },
     "spec": {"nodeName": "node-0"},
@@ -171,7 +172,7 @@ def test_a_head_that_is_gone_is_known_by_the_recipe(
 
 def failed(name: str, node: str, index: str, created: str, **status: Any) -> dict[str, Any]:
     labels = {**LABELS, "batch.kubernetes.io/job-completion-index": index}
-    metadata = {"name": name, "uid": name, "labels": labels, "creationTimestamp": created}
+    metadata = {**POD["metadata"], "name": name, "uid": name, "labels": labels, "creationTimestamp": created}
     return {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Failed", **status}}
 
 
@@ -427,6 +428,23 @@ def test_the_log_of_another_jobsets_pod_is_not_read(
     assert len(asked) == (2 if jobset == "0.8.0" else 0)
 
 
+def test_a_copy_of_a_pod_is_not_of_the_job(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kubectl debug --copy-to --keep-labels`. The Job then adopts it, and deletes it since it has two pods of an index."""
+    monkeypatch.setattr(Watching, "spec", ONE_POD)
+    monkeypatch.setattr(Cluster, "said", HEAD)
+    metadata = {**POD["metadata"], "name": "debug", "uid": "2", "creationTimestamp": "2026-11-21T10:00:00Z"}
+    copied = {**POD, "metadata": {key: metadata[key] for key in metadata if key != "ownerReferences"}}
+    monkeypatch.setattr(Watching, "pods", [POD, copied])
+    assert backend.read_log(JOB, LogPlace(), ()).place.file == "pm-1-0"
+    monkeypatch.setattr(Watching, "status", {})
+    adopted = {**POD, "metadata": metadata, "status": {"phase": "Failed"}}
+    monkeypatch.setattr(Watching, "pods", [POD, leaving(adopted, AGO)])
+    state = backend.poll([JOB])[JOB]
+    assert (state.phase, state.nodes) == (Phase.RUNNING, "node-0")
+
+
 def test_the_log_of_another_pytorchjobs_worker_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pods have the very names of ours. The training operator makes a PyTorchJob the owner of each pod."""
     monkeypatch.setattr(module, "Api", Cluster)
@@ -514,7 +532,14 @@ def test_workers_that_were_left_by_their_deleted_pytorchjob_are_told_by_a_later_
         "lab", Kubernetes(gpu="h100"), [examples.recipe_named("gpt3_aks")], PyTorchJobs(), TorchJobSets()
     )
     labels = {"training.kubeflow.org/job-name": "pm-1"}
-    orphan = {**POD, "metadata": {**POD["metadata"], "name": "pm-1-worker-0", "uid": "7", "labels": labels}}
+    metadata = {
+        **POD["metadata"],
+        "name": "pm-1-worker-0",
+        "uid": "7",
+        "labels": labels,
+        "ownerReferences": [],
+    }
+    orphan = {**POD, "metadata": metadata}
     theirs = {"kind": "PyTorchJob", "name": "pm-1", "uid": "uid-2"}
     adopted = {**orphan, "metadata": {**orphan["metadata"], "uid": "8", "ownerReferences": [theirs]}}
     monkeypatch.setattr(Watching, "pods", [adopted])
@@ -609,3 +634,6 @@ def test_a_log_of_a_container_that_was_started_again_was_not_rotated(
     assert backend.read_log(JOB, place, ()).place.gap == (
         "container workload of pod pm-1-0 was started again in its pod, and what it said before is gone"
     )
+    # A sidecar that was started again tells nothing of the log.
+    containers[0] = {**containers[0], "name": "istio-proxy"}
+    assert "the kubelet rotated the log of pod pm-1-0 away" in backend.read_log(JOB, place, ()).place.gap
