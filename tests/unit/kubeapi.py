@@ -191,6 +191,9 @@ class Server:
             def do_POST(self) -> None:
                 self.do_GET()
 
+            def do_DELETE(self) -> None:
+                self.do_GET()
+
             def log_message(self, *_: Any) -> None:
                 pass
 

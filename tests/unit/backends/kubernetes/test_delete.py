@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
@@ -10,12 +11,15 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.kubernetes import submit
+from fixtures.backends.kubernetes.api import Api, Refused
+from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.submit import Deleter
 from fixtures.runs import unconfirmed
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.unconfirmed import cancel
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
+from tests.unit import kubeapi
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
 from tests.unit.jobs_log import planned
 
@@ -107,3 +111,41 @@ def test_the_end_of_the_others_is_confirmed(ledger: Ledger, monkeypatch: pytest.
     assert cancel(Cautious(), ledger, JOBS, 0.1) == {JOBS[0]: DENIED}
     confirmed = {entry.case: entry.times.cancel_confirmed is not None for entry in ledger.entries()}
     assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}
+
+
+@pytest.mark.parametrize(
+    ("message", "is_gone"),
+    [
+        (
+            "the UID in the precondition (1) does not match the UID in record (2). The object might have been",
+            True,
+        ),
+        (
+            "StorageError: invalid object: Precondition failed: UID in precondition: 1, UID in object meta: 2",
+            True,
+        ),
+        (f'admission webhook "keep.example" denied the request: {DENIED}', False),
+        (
+            "the object has been modified; please apply your changes to the latest version and try again",
+            False,
+        ),
+    ],
+)
+def test_a_conflict_is_the_end_of_a_job_only_if_its_name_is_anothers(
+    tmp_path: Path, message: str, is_gone: bool
+) -> None:
+    """A webhook chooses the status of its refusal (apiserver, admission/plugin/webhook/errors/statuserror.go)."""
+    server = kubeapi.Server()
+    conflict = {"kind": "Status", "reason": "Conflict", "code": 409, "message": message}
+    server.answers["DELETE"] = 409, json.dumps(conflict).encode()
+    config = kubeapi.kubeconfig(tmp_path / "config", server.url)
+    api, refusals = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(config))), list[str]()
+    try:
+        api.delete("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/pm-1", "1")
+    except Refused as refusal:
+        refusals.append(str(refusal))
+    finally:
+        api.close()
+        server.close()
+    assert (refusals == []) == is_gone
+    assert is_gone or message in refusals[0]
