@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ class Feed:
         # What is there besides, whatever its labels.
         self.there: list[dict[str, Any]] = []
         self.told = threading.Event()
+        self._begun = False
         self._over = threading.Event()
 
     def get(self, path: str, **query: str) -> Any:
@@ -30,14 +32,18 @@ class Feed:
                 ]
             }
         items = [item("before", ends=True), item("first"), item("second")]
-        return {"items": items, "metadata": {"resourceVersion": "1"}}
+        if query.get("labelSelector") or not self.there:
+            return {"items": items, "metadata": {"resourceVersion": "1"}}
+        items = [item("before", ends=True), item("first", ends=True), *self.there]
+        return {"items": [*items, item("another's", labels={})], "metadata": {"resourceVersion": "3"}}
 
     @contextlib.contextmanager
     def stream(self, path: str, seconds: int, **query: str) -> Iterator[Feed]:
         yield self
 
     def events(self) -> Iterator[dict[str, Any]]:
-        if not self.told.is_set():
+        if not self._begun:
+            self._begun = True
             yield {"type": "MODIFIED", "object": item("first", ends=True)}
             yield {"type": "DELETED", "object": item("second")}
             yield {"type": "MODIFIED", "object": item("before", ends=True)}
@@ -48,9 +54,12 @@ class Feed:
         self._over.set()
 
 
-def item(name: str, *, ends: bool = False) -> dict[str, Any]:
-    metadata = {"name": name, "uid": f"uid of {name}", "resourceVersion": "2"}
-    return {"metadata": metadata | ({"deletionTimestamp": "2026-11-21T09:00:00Z"} if ends else {})}
+OURS = {"app.kubernetes.io/managed-by": "pacemark"}
+
+
+def item(name: str, *, ends: bool = False, labels: dict[str, str] = OURS, **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "uid": f"uid of {name}", "resourceVersion": "2", "labels": labels}
+    return {"metadata": metadata | ({"deletionTimestamp": "2026-11-21T09:00:00Z"} if ends else {}), **more}
 
 
 @pytest.mark.parametrize("selector", ["app.kubernetes.io/managed-by=pacemark", ""])
@@ -73,18 +82,70 @@ def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
         watch.close()
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_what_lost_our_label_was_not_deleted(there: bool) -> None:
+def until_there_is(watch: Informer, name: str, **fields: Any) -> None:
+    """Until the copy has this object with these fields."""
+    deadline = time.monotonic() + 60
+    while not fields.items() <= watch.look().objects.get(name, {}).items():
+        assert time.monotonic() < deadline, watch.look()
+        time.sleep(0.01)
+
+
+LABEL = "app.kubernetes.io/managed-by=pacemark"
+
+
+def test_what_lost_our_label_is_followed_on() -> None:
     """A watch with a selector calls it deleted, as it was before (apiserver, storage/cacher/cache_watcher.go, convertToWatchEvent)."""
     feed = Feed()
-    feed.there = [item("second")] if there else [again(item("second"))]
-    watch = Informer(feed, "/apis/any", "app.kubernetes.io/managed-by=pacemark")  # type: ignore[arg-type]
+    feed.there = [item("second", labels={}, phase="Succeeded")]
+    watch = Informer(feed, "/apis/any", LABEL)  # type: ignore[arg-type]
+    try:
+        watch.look()
+        until_there_is(watch, "second", phase="Succeeded")
+        copy = watch.look()
+        assert sorted(copy.objects) == ["before", "first", "second"]
+        assert copy.deleted == {}
+    finally:
+        watch.close()
+
+
+def test_another_object_of_the_name_did_not_lose_our_label() -> None:
+    feed = Feed()
+    feed.there = [again(item("second"))]
+    watch = Informer(feed, "/apis/any", LABEL)  # type: ignore[arg-type]
     try:
         watch.look()
         assert feed.told.wait(60)
         copy = watch.look()
-        assert ("second" in copy.objects) == there
-        assert ("second" in copy.deleted) != there
+        assert sorted(copy.objects) == ["before", "first"]
+        assert list(copy.deleted) == ["second"]
+    finally:
+        watch.close()
+
+
+class Blind(Feed):
+    """The watch's version is forgotten, and of the two objects one has lost our label meanwhile."""
+
+    def get(self, path: str, **query: str) -> Any:
+        listed = super().get(path, **query)
+        if self.told.is_set() and query.get("labelSelector"):
+            listed["items"].pop()
+        return listed
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        if not self.told.is_set():
+            self.told.set()
+            yield {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+        self._over.wait(60)
+
+
+def test_what_lost_our_label_while_nobody_watched_is_followed_on() -> None:
+    feed = Blind()
+    feed.there = [item("second", labels={}, phase="Running")]
+    watch = Informer(feed, "/apis/any", LABEL)  # type: ignore[arg-type]
+    try:
+        watch.look()
+        until_there_is(watch, "second", phase="Running")
+        assert watch.look().deleted == {}
     finally:
         watch.close()
 
