@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.kubernetes.informer import Informer
+from plugins.errors import Unreachable
 
 
 class Feed:
@@ -191,3 +192,28 @@ def test_a_server_that_forgets_every_version_is_asked_after_pauses(monkeypatch: 
         watch.close()
     assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5, 5]
     assert feed.lists == 8
+
+
+class Mute(Forgetful):
+    """A proxy that holds back the events of each watch until the connection is given up."""
+
+    def get(self, path: str, **query: str) -> Any:
+        return {**super().get(path, **query), "items": [item(f"list {self.lists}")]}
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        raise Unreachable("the watch broke off: Read timed out")
+        yield
+
+
+def test_a_watch_that_said_nothing_until_it_broke_is_followed_by_a_new_list() -> None:
+    feed = Mute()
+    watch = Informer(feed, "/apis/any", "")  # type: ignore[arg-type]
+    try:
+        with contextlib.suppress(Unreachable):
+            watch.look()
+        deadline = time.monotonic() + 60
+        while watch.last_known("list 2") is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        watch.close()
