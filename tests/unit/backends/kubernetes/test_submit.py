@@ -23,6 +23,7 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.submit import Creator
 from plugins.errors import Busy, SubmitError, Unreachable
+from plugins.record.job import JobRef
 from tests.unit.kubeapi import Server, kubeconfig
 
 CALL = (
@@ -200,6 +201,17 @@ def test_a_refusal_after_a_lost_answer_counts_only_if_nothing_was_made(
         return
     with pytest.raises(SubmitError, match="one at a time"):
         create()
+
+
+def test_what_a_job_mounts_is_there_although_a_second_one_would_be_refused(server: Server, api: Api) -> None:
+    """A session that goes on completes a job that runs. The quota is full of what the earlier session made."""
+    config = {**JOBSET, "apiVersion": "v1", "kind": "ConfigMap"}
+    full = status(403, 'configmaps "pm-1" is forbidden: exceeded quota: few, requested: count/configmaps=1', "Forbidden")
+    server.answers = {"GET": (200, json.dumps(config).encode()), "POST": full}
+    ended = list[JobRef]()
+    job, owner = JobRef("llama3_gke", "x", "run.x", "pm-1", kind="JobSet"), {**JOBSET, "kind": "JobSet"}
+    Creator(api, "default", ended.append).complete([config], job, owner, time.monotonic())
+    assert ended == []
 
 
 def test_a_look_at_a_taken_name_that_is_refused_leaves_open_whose_it_is(
