@@ -209,6 +209,14 @@ def test_pods_that_were_deleted_for_one_that_failed_are_not_to_blame() -> None:
     assert broken(others) == []
 
 
+def test_a_pod_that_was_deleted_for_another_one_is_not_to_blame_if_its_nodes_clock_is_behind() -> None:
+    culprit = pod(0, "Failed", containerStatuses=[ended(1, "Error", "2026-11-21T09:00:00Z")])
+    killed = ended(143, "Error", "2026-11-21T08:00:02Z")
+    behind = deleted(pod(1, "Failed", containerStatuses=[killed]), "2026-11-21T09:00:31Z")
+    assert broken([behind, culprit])[0].pod == "pod-0"
+    assert state_of_jobset(FAILED, [behind, culprit], None, 2).nodes == "node-0"
+
+
 def test_a_pod_that_failed_before_it_was_deleted_is_to_blame() -> None:
     failed = pod(0, "Failed", containerStatuses=[ended(1, "Error", "2026-11-21T09:00:00Z")])
     evicted = pod(1, "Failed", reason="Evicted", message="The node was low on resource: memory.")
