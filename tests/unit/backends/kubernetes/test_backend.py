@@ -585,6 +585,17 @@ def test_what_a_job_did_not_say_before_it_was_deleted_at_its_end_is_lost(
     )
 
 
+def test_a_job_that_was_deleted_before_its_end_has_no_other_trouble(
+    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its case tells who deleted it, and not only that no pod is left."""
+    monkeypatch.setattr(Watching, "pods", [])
+    monkeypatch.setattr(Watching, "gone", [POD])
+    deleted_backend(monkeypatch, {})
+    assert backend.poll([JOB])[JOB].reason == "somebody deleted the JobSet"
+    assert backend.log_trouble(JOB, LogPlace("pm-1-0", 8, mark="x")) == ""
+
+
 def test_nobody_else_deleted_what_the_session_ended(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
