@@ -203,6 +203,24 @@ def slow(handler: Handler) -> bool:
     return True
 
 
+def login_page(handler: Handler) -> bool:
+    """As a proxy answers whose session has expired."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "12")
+    handler.end_headers()
+    handler.wfile.write(b"Please login")
+    handler.wfile.flush()
+    return True
+
+
+def pods_forbidden(handler: Handler) -> bool:
+    """The right to list pods was taken away. Whether any are left is not known."""
+    if handler.command == "DELETE" or not handler.path.startswith(PODS):
+        return False
+    handler.answer(403, {"kind": "Status", "reason": "Forbidden", "message": "cannot list pods"})
+    return True
+
+
 def refusing(handler: Handler) -> bool:
     if handler.command != "DELETE":
         return False
@@ -267,10 +285,13 @@ def test_a_healthy_server_confirms_the_end(server: Apiserver, session: Session) 
         (slow, "no answer before the session's end"),
         (throttled, "429: too many requests"),
         (broken, "500: etcdserver: leader changed"),
+        (login_page, "DELETE"),
+        (login_page, "the answer is not an API server's: 'Please login'"),
+        (pods_forbidden, "403: cannot list pods"),
         (refusing, f"cannot be deleted: DELETE {JOBSETS}/"),
         (refusing, f"403: {DENIED}"),
     ],
-    ids=["dark", "slow", "throttled", "500", "refused", "reason"],
+    ids=["dark", "slow", "throttled", "500", "page", "its words", "pods", "refused", "reason"],
 )
 def test_the_end_of_a_session_is_bounded_and_says_why_a_job_is_not_known_to_be_over(
     server: Apiserver, session: Session, fault: Callable[[Handler], bool], words: str
