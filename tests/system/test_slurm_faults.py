@@ -188,7 +188,8 @@ def test_ctrl_c_while_the_controller_is_gone_ends_within_the_bound(
     # Three times the bound, for a busy machine; squeue, scancel and squeue may take 48 s each otherwise.
     seconds = time.monotonic() - began
     assert seconds < 60, seconds
-    assert f"job {job.id} was asked to end, which is NOT confirmed: look after it" in result.out
+    # Why depends on what was asked last.
+    assert f"job {job.id} was asked to end, which is NOT confirmed" in result.out
     lab.start_controller()
     lab.run("scancel", str(job.id))
     until(lambda: not trial.living(), "the job's end")

@@ -145,8 +145,11 @@ def pod(job: JobRef, number: int, phase: str) -> Object:
         "batch.kubernetes.io/job-completion-index": str(number),
         "app.kubernetes.io/managed-by": "pacemark",
     }
-    metadata = {"name": name, "uid": name, "labels": labels, "creationTimestamp": "2026-11-21T09:00:00Z"}
-    metadata |= {"ownerReferences": [{"uid": f"{job.id}-workload-0"}]}
+    metadata: Object = {"name": name, "uid": name, "labels": labels}
+    metadata |= {
+        "creationTimestamp": "2026-11-21T09:00:00Z",
+        "ownerReferences": [{"uid": f"{job.id}-workload-0"}],
+    }
     return {"metadata": metadata, "spec": {"nodeName": f"node-{number}"}, "status": {"phase": phase}}
 
 
