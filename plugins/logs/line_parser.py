@@ -80,6 +80,12 @@ class LineParser(ABC):
         """Whether there is an attempt that a line may end: it has a step."""
         return bool(self._steps)
 
+    @property
+    def _begun(self) -> bool:
+        """Whether another attempt has begun behind the last step."""
+        restated = self._stated.restated_by_one and len(self._steps) > EARLY
+        return self._stated.begun or self._launched or restated
+
     @abstractmethod
     def read_line(self, line: str, *, ended: bool) -> None:
         """Take a line that contains one of `hints`."""
@@ -186,7 +192,7 @@ class LineParser(ABC):
     def _read_origin(self, line: str) -> None:
         """Note that the job is started again, and that the lines that follow are another file's."""
         restart = RESTART.search(line)
-        if restart and self.under_way:
+        if restart and self.under_way and not self._begun:
             self._restarter = restart[0]
         header = HEADER.search(line)
         if header:
@@ -208,8 +214,9 @@ class LineParser(ABC):
         """Search for all hints but those of marks and versions that are known. A line's readers take it in this order."""
         self._search = line_search(
             (
-                Lines("origin", ORIGIN_HINTS),
+                # A bar ends without a line feed, so what ended its job may stand behind the last one.
                 Lines("steps", self.hints),
+                Lines("origin", ORIGIN_HINTS),
                 *self._stated.known,
                 Lines("asides", self.asides),
                 *(mark for kind, mark in MARKS.items() if kind not in self._marks),
@@ -231,9 +238,7 @@ class LineParser(ABC):
         back = step.index in self._steps and (
             len(self._steps) == 1 or (self._last is not None and step.index < self._last)
         )
-        begun = self._stated.begun or self._launched or bool(self._restarter)
-        begun |= self._stated.restated_by_one and len(self._steps) > EARLY
-        anew = back or (begun and self.under_way)
+        anew = back or ((self._begun or bool(self._restarter)) and self.under_way)
         if anew:
             self.begins_anew()
         self._stated.stepped(anew=anew)

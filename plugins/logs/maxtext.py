@@ -211,9 +211,13 @@ class MaxText(LineParser):
         """Whether a run has gone so far that a line may end it. `RunLines` tells apart a shorter one, and start-up lines may be late."""
         return self._run.newest > LATE
 
+    @property
+    def _begun(self) -> bool:
+        return self._stated.restated
+
     def _is_resumed(self, index: int) -> bool:
         """Whether a run that was started again goes on with this step, which no process has printed."""
-        again = bool(self._restarter) or self._stated.restated
+        again = bool(self._restarter) or self._begun
         return self.under_way and index > self._run.newest and again
 
     def _restarts(self, run: RunSteps) -> list[Attempt]:

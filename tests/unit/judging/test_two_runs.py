@@ -60,19 +60,32 @@ TORCHRUN = "W0411 10:35:06.1 7 api.py:900] [default] Worker group FAILED. 2/3 at
 
 
 @DIALECTS
-@pytest.mark.parametrize("place", ["in front", "in the first run", "behind an attempt that died"])
+@pytest.mark.parametrize(
+    "place",
+    ["in front", "in the first run", "behind an attempt that died", "behind a start that has no step"],
+)
 def test_a_mark_before_the_end_of_a_whole_run_does_not_excuse_the_next(dialect: str, place: str) -> None:
-    whole = text_of(dialect)
+    start = "".join(f"{line}\n" for line in STARTS[dialect])
+    whole = text_of(dialect, *STARTS[dialect])
     died = text_of(dialect, count=20)
     others = "\n".join(steps_of(dialect)[len(steps_of(dialect, 20)) :]) + "\n"
     first = {
         "in front": MARK + whole,
         "in the first run": died + MARK + others,
         "behind an attempt that died": died + MARK + whole,
+        "behind a start that has no step": whole + start + MARK,
     }[place]
     reasons = judged(dialect, first + whole)
     assert reasons
     assert reasons[0].endswith("share this log")
+
+
+# A bar ends with a carriage return only when the next one is drawn.
+def test_a_mark_on_the_line_of_the_last_bar_is_behind_it() -> None:
+    whole = text_of("nemo1")
+    text = whole.rstrip("\n") + MARK + whole
+    assert judged("nemo1", text) == []
+    assert parse(text, "nemo1").restarted_after == (CASES["nemo1"].steps - 1,)
 
 
 @DIALECTS
