@@ -17,8 +17,10 @@ _BY_BEGINNING = {
     rb"\x28\xb5\x2f\xfd": ZSTANDARD,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "compressed with bzip2",
     rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive",
-    # With the mark of the byte order, or every second byte of the first 16 is zero.
-    rb"\xff\xfe|\xfe\xff|([^\0]\0){8}|(\0[^\0]){8}": "text in UTF-16",
+    # With the mark of the byte order, or every second of 16 bytes is zero. Text before them may be of another alphabet.
+    rb"\xff\xfe|\xfe\xff": "text in UTF-16",
+    rb"(..)*?([^\0]\0){8}": "text in UTF-16LE",
+    rb"(..)*?(\0[^\0]){8}": "text in UTF-16BE",
 }
 # Text has hardly any of these bytes; of what is compressed or encrypted they are 8.6 %. A hole in a log is zeros.
 _UNUSUAL, _MOST_UNUSUAL = re.compile(rb"[\x01-\x06\x10-\x1a\x1c-\x1f\x7f]"), 0.05

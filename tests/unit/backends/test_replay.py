@@ -350,6 +350,8 @@ def test_what_is_not_the_text_of_one_log_is_refused_with_what_unpacks_it(tmp_pat
             (test_contents.zipped(), "is a zip archive", "unzip {} -d"),
             (bz2.compress(text), "is compressed with bzip2", "bzip2 -dc {} > "),
             (text.decode().encode("utf-16"), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8 {} > "),
+            (text.decode().encode("utf-16-le"), "is text in UTF-16LE", "iconv -f UTF-16LE -t UTF-8 {} > "),
+            (text.decode().encode("utf-16-be"), "is text in UTF-16BE", "iconv -f UTF-16BE -t UTF-8 {} > "),
         ]
     ):
         folder = tmp_path / f"a copy {place}"
@@ -393,7 +395,7 @@ def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("suffix", [".bz2", ".zip", ".lz4", ".tar", ".tar.gz"])
+@pytest.mark.parametrize("suffix", [".bz2", ".zip", ".lz4", ".tar", ".tar.gz", ".tgz", ".zstd", ".7z"])
 def test_the_last_restart_counts_also_if_it_is_packed(tmp_path: Path, suffix: str) -> None:
     """Else the log of an earlier start of the job would be judged."""
     log(tmp_path / "tree", restart=0)

@@ -65,8 +65,12 @@ OTHERS: dict[str, tuple[bytes, str]] = {
     "xz": (lzma.compress(LOG), "compressed with xz"),
     "zstd": (zstd.compress(LOG), "compressed with Zstandard"),
     "UTF-16": (LOG.decode().encode("utf-16"), "text in UTF-16"),
-    "UTF-16LE": (LOG.decode().encode("utf-16-le"), "text in UTF-16"),
-    "UTF-16BE": (LOG.decode().encode("utf-16-be"), "text in UTF-16"),
+    "UTF-16LE": (LOG.decode().encode("utf-16-le"), "text in UTF-16LE"),
+    "UTF-16BE": (LOG.decode().encode("utf-16-be"), "text in UTF-16BE"),
+    "UTF-16LE behind other letters": (
+        "═══ ログ ═══\n".encode("utf-16-le") + LOG.decode().encode("utf-16-le"),
+        "text in UTF-16LE",
+    ),
     "random": (random.Random(1).randbytes(9000), "binary"),
     # A report of Nsight Systems in SQLite begins so.
     "sqlite": (b"SQLite format 3\0" + bytes.fromhex("1000010100402020000000020000000200") * 9, "binary"),
