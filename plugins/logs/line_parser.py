@@ -64,7 +64,7 @@ class LineParser(ABC):
         self._restarter = ""
         self._launched = False
         self._header = ""
-        self._prefix: str | None = None
+        self._blanks, self._prefix = MAX_LINE, ""
         self.stamp: float | None = None
         self._marks: dict[str, str] = {}
         self._saves: dict[int, float] = {}
@@ -160,10 +160,10 @@ class LineParser(ABC):
             self._hand(line, reader, whole=whole)
 
     def _dedented(self, line: str) -> str:
-        """The line with one blank behind its prefix, if there are several before the first line `top`."""
-        top = self.top.search(line) if self._prefix is None else None
-        if top:
-            self._prefix = _prefix_of(top)
+        """The line with one blank behind its prefix, if there are several before the least indented line `top`."""
+        top = self.top.search(line)
+        if top and len(top["blanks"]) < self._blanks:
+            self._blanks, self._prefix = len(top["blanks"]), _prefix_of(top)
         return re.sub(self._prefix, r"\1 ", line, count=1) if self._prefix else line
 
     def _hand(self, line: str, reader: Reader, *, whole: bool) -> None:
@@ -321,7 +321,9 @@ def _text(raw: bytes) -> str:
 
 def _prefix_of(top: re.Match[str]) -> str:
     """A pattern of prefixes with as many words, and blanks behind them, as before this line; "" if there are no several blanks."""
-    blanks, words = len(top["blanks"] or ""), len((top["prefix"] or "").split())
+    blanks, words = len(top["blanks"]), len((top["prefix"] or "").split())
     if blanks < 2:
         return ""
+    if not words:
+        return rf"^() {{{blanks}}}"
     return rf"^(\s*(?:\S+\s+){{{words - 1}}}\S+) {{{blanks}}}"

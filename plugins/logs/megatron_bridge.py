@@ -84,7 +84,7 @@ class MegatronBridge(MegatronLM):
     asides = (*MegatronLM.asides, b" params_dtype:", b" _target_: torch.", b"checkpoint:", b"] Non-default values ")  # fmt: skip
     statements = STATEMENTS
     # The first section of the YAML, whose keys are sorted, and the first of the summary.
-    top = re.compile(r"^(?:(?P<prefix>.*\S)(?P<blanks> *))?(?:checkpoint:\s*$|\[\w+\] Non-default values )")
+    top = re.compile(r"^(?P<prefix>.*\S)?(?P<blanks> *)(?:checkpoint:\s*$|\[\w+\] Non-default values )")
     tells = "routing"
 
     def __init__(self) -> None:

@@ -93,7 +93,7 @@ class NeMo1(LineParser):
     hints = (b"global_step=",)
     asides = (b" nsys_profile:", b" memory_profile:", b" enabled: ", b"    trainer:")
     statements = STATEMENTS
-    top = re.compile(r"^(?:(?P<prefix>.*\S)(?P<blanks> *))? {4}trainer:\s*$")
+    top = re.compile(r"^(?P<prefix>.*\S)?(?P<blanks> *) {4}trainer:\s*$")
 
     def __init__(self) -> None:
         super().__init__()

@@ -83,8 +83,10 @@ def test_another_configuration_is_refused_whatever_is_around_it(name: str, diale
     assert f'the log says "{" ".join(line.split())}' in reason.replace("  ", " ")
 
 
-# `docker compose logs` and stern pad a name, and people write prefixes of their own.
+# `docker compose logs` and stern pad a name, people write prefixes of their own, and a log within YAML or Markdown is indented.
 PADDED = (
+    "  ",
+    "    ",
     "worker-0  ",
     "worker-0    | ",
     "[gpu001]   ",
@@ -118,8 +120,10 @@ def test_a_configuration_counts_by_its_depth_behind_a_prefix_that_ends_in_blanks
     dialect: str, top: str, line: str, prefix: str
 ) -> None:
     for blanks, said in (("", True), ("  ", False), ("    ", False)):
-        text = text_of(dialect, f"{prefix}{top}", f"{prefix}{blanks}{line}", f"{prefix}{blanks}  checkpoint:")
-        assert bool(judged(dialect, text)) is said
+        lines = [f"{prefix}{top}", f"{prefix}{blanks}{line}", f"{prefix}{blanks}  checkpoint:"]
+        assert bool(judged(dialect, text_of(dialect, *lines))) is said
+        # Another program's settings, before them, have such a line deeper.
+        assert bool(judged(dialect, text_of(dialect, f"{prefix}  {top}", *lines))) is said
 
 
 # A deeper key is another one: an indentation is even, and a prefix ends with at most one blank.
