@@ -137,7 +137,7 @@ MISTAKES = [
     option("an earlier run that is not there", f"{ONE} --compare nowhere", "--compare nowhere: no run 'nowhere' in "),
     option("a property that cases do not have", "suites/llama3 -m 'case(gpu=16)'", "a case has no gpu; did you mean 'gpus'?"),
     option("an address without its kind", "suites --init-site login.example.com", "--init-site login.example.com"),
-    option("a session without a part of Pacemark", f"{ONE} -p no:pacemark-gate", "-p no:pacemark-gate: Pacemark does not work without it: leave that out"),
+    option("a session without a part of Pacemark", f"{ONE} -p no:pacemark-worker", "-p no:pacemark-worker: Pacemark does not work without it: leave that out"),
     option("own numbers that are not there", f"{ONE} --plan --site-baselines mine", "/mine: no such folder"),
     option("recording without a site", f"{ONE} --record-baselines", "recorded baselines belong to a site: name it with --site FILE"),
     # The acceptance plan
