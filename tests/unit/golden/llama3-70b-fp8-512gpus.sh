@@ -3,7 +3,7 @@ exec {pacemark_out}>&1 >&2
 module load slurm
 exec >&$pacemark_out {pacemark_out}>&-
 IFS=$' \t\n'
-unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}" || exit
+set +eu +o pipefail; unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}" || exit
 # llama3/70b-fp8-512gpus on site big-one: 64 nodes
 set -eu
 cd /lustre/nemo/llama3.1

@@ -3,7 +3,7 @@ exec {pacemark_out}>&1 >&2
 module load slurm
 exec >&$pacemark_out {pacemark_out}>&-
 IFS=$' \t\n'
-unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}" || exit
+set +eu +o pipefail; unset SLURM_TIME_FORMAT SLURM_BITSTR_LEN SLURM_TOPO_LEN SLURM_RESTART_COUNT "${!SQUEUE_@}" "${!SCANCEL_@}" "${!SINFO_@}" "${!SACCT_@}" "${!SCONTROL_@}" "${!SBATCH_@}" "${!SRUN_@}" || exit
 # maxtext_llama2/70b-fp8-1024gpus on site big-one: 128 nodes
 set -eu
 cd /lustre/nemo/maxtext_llama2

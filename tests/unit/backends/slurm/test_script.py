@@ -98,11 +98,11 @@ LEADING = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 @pytest.mark.parametrize("place", ["profile", "prologue"])
 def test_no_variable_of_a_profile_or_prologue_is_an_option_of_slurms_tools(place: str) -> None:
-    lines = "\n".join([*(f"export {name}=x" for name in [*VARIABLES, *LEADING]), "set -u; IFS=E:"])
+    lines = "\n".join([*(f"export {name}=x" for name in [*VARIABLES, *LEADING]), "set -euo pipefail; IFS=E:"])
     script = preamble(lines) if place == "prologue" else f"{lines}\n{preamble('')}"
     command = ["env", "-i", f"PATH={os.environ['PATH']}", "bash", "-c"]
     done = subprocess.run(
-        [*command, f'{script}env; three="1 2 3"; printf "%s\\n" $three'],
+        [*command, f'{script}false; env; three="1 2 3"; printf "%s\\n" $three'],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = [line.partition("=")[0] for line in done.stdout.splitlines()]

@@ -28,9 +28,12 @@ from paramiko.common import (
     OPEN_FAILED_CONNECT_FAILED,
 )
 
+from fixtures.backends.base import LogCheck
+from fixtures.backends.read_ranges import ReadRanges
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
+from fixtures.backends.ssh.log_tail import LARGE, RemoteLog, check
 from plugins.errors import Denied, Unreachable
 from tests.unit import examples
 from tests.unit.sshd import Server, serving, write_key
@@ -127,6 +130,37 @@ def test_a_profile_that_sets_ifs_changes_no_script(tmp_path: Path) -> None:
         connection = sshd.connect(command_seconds=10)
         assert connection.run("words='1 2'; printf '%s,' $words").out == "1,2,"
         assert files.read(connection, str(tmp_path / "log"), 0, 100) == b"step 1\n"
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "set -euo pipefail",
+        "set -E; trap 'exit 7' ERR",
+        # As for the title of a terminal.
+        "set -T; trap 'echo \"$BASH_COMMAND\"' DEBUG",
+        "exec 2>&1",
+        "exec > >(tee -a ~/login.log) 2>&1",
+        "exec 3>/dev/null",
+        'grep() { command grep --color=always "$@"; }',
+        "shopt -s expand_aliases; alias grep='grep --color=always' echo='echo -e'",
+        "readonly LC_ALL=C TMOUT=900",
+        "export BASH_ENV=~/.bashrc; echo 'echo Welcome' >~/.bashrc",
+    ],
+)
+def test_what_a_profile_sets_for_its_own_commands_changes_no_script(tmp_path: Path, line: str) -> None:
+    """`Invalid job id` is a status of squeue: with `set -e` it ended the shell, and the cluster could not be asked."""
+    (tmp_path / ".bash_profile").write_text(f"{line}\n")
+    log, known = tmp_path / "log", ReadRanges()
+    log.write_bytes(b"step 1\n" * (LARGE // 4))
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect(command_seconds=10)
+        assert connection.run("echo before; false; echo after; exit 3") == Answer(3, "before\nafter\n", "")
+        assert files.read(connection, str(tmp_path / "none"), 0, 100) is None
+        data = RemoteLog(connection, str(log), known).fetch([b"step"], lambda piece: piece)
+        assert (data[:7], b"\x1b" in data) == (b"step 1\n", False)
+        assert check(connection, str(log), known) == LogCheck()
         connection.close()
 
 
