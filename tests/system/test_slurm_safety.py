@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import time
 from datetime import datetime
 from functools import partial
@@ -11,12 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.controller import Controller
+from fixtures.backends.slurm.login_node import LoginNode
+from fixtures.backends.slurm.preflight import preflight
+from fixtures.backends.slurm.script import Script, launch_of
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.connection import SshConnection
+from fixtures.backends.ssh.section import Ssh
 from fixtures.runs.opening import read_ledger
 from tests.lab.daemons import LabError, command
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate
 from tests.system.forks import Session
 from tests.system.support import CASE, SELECT, TOKEN, finish, pacemark, signal_group, site_file, start, until
+from tests.unit.examples import llama3
 
 TWO = ("suites/llama3", "-k", "70b and fp8 and (64 or 512)")
 
@@ -334,3 +344,34 @@ def test_a_job_that_slurm_has_forgotten_is_decided_by_sacct_or_else_lost(tmp_pat
         known = pacemark(*SELECT, "--site", str(site), results=tmp_path / "with")
         assert known.case()["verdict"] == "infrastructure", known.out
         assert "ended NODE_FAIL on gpu[001-064] after step 2 of 0 to 49" in known.case()["headline"]
+
+
+def test_a_job_in_a_partition_that_is_hidden_is_found_by_its_name(
+    slurm_lab: SlurmLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a user who is no operator of Slurm: without --all, squeue lists none of their jobs, and scontrol no partition.
+
+    Source: _all_parts_visible in src/slurmctld/job_mgr.c. A launcher without an answer left its job there.
+    """
+    user = [*["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-i"]]
+    user += [f"{name}={value}" for name, value in slurm_lab.environment.items()]
+
+    def run(_: SshConnection, script: str, **bounds: object) -> Answer:
+        done = subprocess.run([*user, "bash", "-c", script], capture_output=True, text=True)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    section = Slurm(gpu="h100", account="lab_acct", partition="batch", stage="/tmp", ssh=Ssh(host="login"))
+    login = LoginNode("lab", section, SshConnection(section.ssh))
+    sent = "sbatch --parsable --account=lab_acct --partition=batch --job-name=theirs --output=/dev/null --chdir=/tmp"
+    slurm_lab.run("scontrol", "update", "PartitionName=batch", "Hidden=YES")
+    try:
+        job = login.run(f"{sent} --wrap 'sleep 600'").out.strip()
+        assert Controller(login).living("theirs") == {job: True}
+        recipe = llama3()
+        script = Script("lab", section, launch_of(recipe), recipe.cases[0])
+        assert "the partition batch" in preflight(login, script)[0].ready
+    finally:
+        slurm_lab.run("scontrol", "update", "PartitionName=batch", "Hidden=NO")
+        slurm_lab.run("scancel", "--name=theirs")
+    until(lambda: slurm_lab.squeue() == [], "no job is left")

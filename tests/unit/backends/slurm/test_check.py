@@ -104,7 +104,7 @@ def test_a_folder_is_there_whatever_size_its_file_system_gives_it(site: Site, re
 @pytest.mark.parametrize("recipe", ["llama3"])
 def test_a_partition_is_missing_only_if_scontrol_says_so(site: Site, recipe: str) -> None:
     scontrol = site.tools / "scontrol"
-    scontrol.write_text('#!/bin/bash\n[ "$3" = p ] || { echo "Partition $3 not found" >&2; exit 1; }\n')
+    scontrol.write_text('#!/bin/bash\n[ "$4" = p ] || { echo "Partition $4 not found" >&2; exit 1; }\n')
     assert "  the partition q is missing\n    mend: see `sinfo`" in str(site.lack(recipe))
     assert "partition p" not in str(site.lack(recipe))
     scontrol.write_text("#!/bin/bash\nprintf 'slurm_load_partitions error:\\n*\\n' >&2\nexit 1\n")
