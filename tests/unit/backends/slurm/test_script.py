@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -646,7 +646,7 @@ def test_a_launch_in_the_second_of_another_is_launched_again(
         return Answer(0, "- Job id: 4712\n- Local Directory: /logs/here\n", "")
 
     monkeypatch.setattr(SshConnection, "run", run)
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(threading.Event, "wait", lambda event, seconds: pauses.append(seconds))
     monkeypatch.setattr(launcher, "end_all", lambda *asked: (" All were cancelled.", False))
     backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
     backend.notify = lines.append
@@ -662,6 +662,34 @@ def test_a_launch_in_the_second_of_another_is_launched_again(
     )
     assert all(pause >= 1 for pause in pauses)
     assert 500 < bounds[2] <= bounds[1] <= bounds[0] == 600
+
+
+def test_nothing_is_launched_again_once_the_session_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went on to the bound of the launcher, and then submitted a job."""
+    launches = list[str]()
+
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
+        if "squeue" in script:
+            return Answer(0, "", "")
+        launches.append(script)
+        backend.abort_waits()
+        return Answer(1, "", f"Traceback:\n{TAKEN}\n")
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
+    with pytest.raises(SubmitError, match="named 0 job ids"):
+        backend.submit(examples.case(), NAME)
+    assert len(launches) == 1
+
+
+def test_a_launcher_that_was_killed_is_not_called_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the limit of memory that a login node gives each user: status 137 is also that of `timeout`."""
+    monkeypatch.setattr(SshConnection, "run", lambda self, script, **how: Answer(137, "", "Killed\n"))
+    backend = SlurmBackend("big-one", section(prologue=""), [examples.llama3()])
+    with pytest.raises(
+        Unreachable, match=r"the launcher: killed after 0 s, as by a limit of memory .* Killed"
+    ):
+        backend.submit(examples.case(), NAME)
 
 
 CRASH = "srun: error: gpu002: task 11: Exited with exit code 1\n"
