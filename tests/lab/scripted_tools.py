@@ -168,10 +168,11 @@ def sbatch(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
 def squeue(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options = argparse.ArgumentParser(prog="squeue", allow_abbrev=False)
     options.add_argument("--noheader", action="store_true")
+    options.add_argument("--all", action="store_true")
     options.add_argument("--states", choices=["all"], required=True)
     options.add_argument("--Format", required=True)
     options.add_argument("--jobs")
-    options.add_argument("--user")
+    options.add_argument("--user", type=user_name)
     options.add_argument("--name")
     options.add_argument("--clusters", default="")
     given = options.parse_args(argv)
@@ -236,10 +237,14 @@ def sacct(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
 def scontrol(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
     options = argparse.ArgumentParser(prog="scontrol", allow_abbrev=False)
     options.add_argument("--oneliner", action="store_true")
+    options.add_argument("--all", action="store_true")
     options.add_argument("show", choices=["show"])
-    options.add_argument("what", choices=["job", "partition"])
-    options.add_argument("which")
+    options.add_argument("what", choices=["job", "partition", "config"])
+    options.add_argument("which", nargs="?")
     given = options.parse_args(argv)
+    if given.what == "config":
+        print("ClusterName             = scripted")
+        return
     if given.what == "partition":
         print(f"PartitionName={given.which}\n   State=UP")
         return
@@ -264,7 +269,7 @@ def scancel(scheduler: Scheduler, argv: list[str], fault: Fault) -> None:
         print("slurm 22.05.8")
         return
     options = argparse.ArgumentParser(prog="scancel", allow_abbrev=False)
-    options.add_argument("--user")
+    options.add_argument("--user", type=user_name)
     options.add_argument("--name")
     options.add_argument("--clusters", default="")
     options.add_argument("ids", type=int, nargs="+")
@@ -315,6 +320,10 @@ def fail(text: str) -> NoReturn:
 
 def user() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
+
+
+def user_name(text: str) -> str:
+    return pwd.getpwuid(int(text)).pw_name if text.isdecimal() else text
 
 
 def main(folder: Path, tool: str, argv: list[str]) -> None:
