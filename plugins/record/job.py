@@ -270,9 +270,9 @@ class Job:
     def away(self, here: str) -> str:
         """Why the job cannot be asked about at `here`, a `Backend.location`: it is elsewhere. "" if it is not.
 
-        If the job was only planned, its location is not known.
+        If the job was only planned, or the cluster does not answer, a location is not known.
         """
-        if self.location in ("", here):
+        if not here or self.location in ("", here):
             return ""
         words = f"job {self.ref.label} is in {self.location}, and the site file leads to {here} now"
         former = _CA.search(self.location)

@@ -182,6 +182,23 @@ def test_a_filter_that_hides_a_running_job_does_not_make_it_gone(tools: Tools) -
     assert tools.states(JOB)[0].phase is Phase.RUNNING
 
 
+def test_a_job_is_not_gone_if_another_cluster_answers(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after another SLURM_CONF in a profile. After Ctrl-C the job "was cancelled", and ran on."""
+    clusters = ["alpha", "beta", "", "alpha"]
+    monkeypatch.setattr(
+        tools.controller, "_explanation", lambda command: f"ClusterName = {clusters.pop(0)}\n"
+    )
+    assert tools.controller.cluster() == tools.controller.cluster() == "alpha"
+    tools.answers["squeue"] = FORGOTTEN
+    with pytest.raises(
+        Unreachable, match="on the Slurm cluster alpha, and scontrol answers for beta: see SLURM_CONF"
+    ):
+        tools.states(JOB)
+    with pytest.raises(Unreachable, match="and scontrol answers for none"):
+        tools.states(JOB)
+    assert tools.states(JOB)[0].phase is Phase.GONE
+
+
 @pytest.mark.parametrize("listed", ["never", "by a list without titles"])
 def test_any_other_list_that_lacks_a_job_does_not_tell_that_it_is_gone(tools: Tools, listed: str) -> None:
     if listed != "never":
