@@ -206,7 +206,9 @@ def test_a_refusal_after_a_lost_answer_counts_only_if_nothing_was_made(
 def test_what_a_job_mounts_is_there_although_a_second_one_would_be_refused(server: Server, api: Api) -> None:
     """A session that goes on completes a job that runs. The quota is full of what the earlier session made."""
     config = {**JOBSET, "apiVersion": "v1", "kind": "ConfigMap"}
-    full = status(403, 'configmaps "pm-1" is forbidden: exceeded quota: few, requested: count/configmaps=1', "Forbidden")
+    full = status(
+        403, 'configmaps "pm-1" is forbidden: exceeded quota: few, requested: count/configmaps=1', "Forbidden"
+    )
     server.answers = {"GET": (200, json.dumps(config).encode()), "POST": full}
     ended = list[JobRef]()
     job, owner = JobRef("llama3_gke", "x", "run.x", "pm-1", kind="JobSet"), {**JOBSET, "kind": "JobSet"}
