@@ -93,7 +93,7 @@ def main(folder: Path) -> int:
         facts["virtual_pipeline_model_parallel_size"] = sizes["vp"]
     if model.experts > 1:
         facts |= {"num_moe_experts": model.experts, "expert_model_parallel_size": sizes["ep"]}
-        facts["moe_router_force_load_balancing"] = True
+        facts |= {"moe_router_topk": model.top_k, "moe_router_force_load_balancing": True}
     trainer.ranks.warn()
     trainer.say_configuration(facts)
     return trainer.run()
