@@ -149,8 +149,8 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, she
     assert connection.run(script, cut=True).left_out > 5_000_000
 
 
-def test_a_profile_that_traces_its_commands_hides_no_answer() -> None:
-    """`set -x` in a profile holds for all that its shell runs: what bash 5.2 then writes to standard error."""
+def test_a_trace_of_commands_hides_no_answer() -> None:
+    """What bash 5.2 writes to standard error under `set -x`."""
     trace = b"+ echo mark\n+ echo mark\nmark\n+ eval 'ls /x'\n++ ls /x\nno /x\n+ echo 'mark 2'\n+ echo 'mark 0'\nmark 0\n"
     traced = trace.replace(b"mark", MARK)
     whole = fed(traced)

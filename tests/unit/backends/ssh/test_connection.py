@@ -138,6 +138,9 @@ def test_a_profile_that_sets_ifs_changes_no_script(tmp_path: Path) -> None:
     [
         "set -euo pipefail",
         "set -E; trap 'exit 7' ERR",
+        "set -Cf",
+        "set -v",
+        "set -x",
         # As for the title of a terminal.
         "set -T; trap 'echo \"$BASH_COMMAND\"' DEBUG",
         "exec 2>&1",
@@ -156,12 +159,26 @@ def test_what_a_profile_sets_for_its_own_commands_changes_no_script(tmp_path: Pa
     log.write_bytes(b"step 1\n" * (LARGE // 4))
     with serving(tmp_path, Shells) as sshd:
         connection = sshd.connect(command_seconds=10)
-        assert connection.run("echo before; false; echo after; exit 3") == Answer(3, "before\nafter\n", "")
+        script = f"cd {tmp_path}; echo before; false; : >a; : >a; echo after ?; exit 3"
+        assert connection.run(script) == Answer(3, "before\nafter a\n", "")
         assert files.read(connection, str(tmp_path / "none"), 0, 100) is None
         data = RemoteLog(connection, str(log), known).fetch([b"step"], lambda piece: piece)
         assert (data[:7], b"\x1b" in data) == (b"step 1\n", False)
         assert check(connection, str(log), known) == LogCheck()
         connection.close()
+
+
+@pytest.mark.parametrize("option", ["v", "x"])
+def test_a_profile_that_traces_into_a_file_gets_no_secret_there(tmp_path: Path, option: str) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / ".bash_profile").write_text(f"exec 7>>{trace} 2>&7; BASH_XTRACEFD=7; set -{option}\n")
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect(command_seconds=10)
+        script = "export HF_TOKEN='hf_it'\\''s a secret'\nls /none; exit 3"
+        assert connection.run(script).status == 3
+        assert "secret" not in connection.run(script).err
+        connection.close()
+    assert "secret" not in trace.read_text()
 
 
 def test_a_profile_that_takes_longer_than_a_command_may_is_told(tmp_path: Path) -> None:
