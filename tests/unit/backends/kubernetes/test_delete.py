@@ -149,3 +149,17 @@ def test_a_conflict_is_the_end_of_a_job_only_if_its_name_is_anothers(
         server.close()
     assert (refusals == []) == is_gone
     assert is_gone or message in refusals[0]
+
+
+@pytest.mark.parametrize("answer", [b"true", b"null", b"5", b"[]", b"{}", b'"OK"', b"OK"])
+def test_what_a_proxy_answers_does_not_delete_a_job(tmp_path: Path, answer: bytes) -> None:
+    server = kubeapi.Server()
+    server.answers["DELETE"] = 200, answer
+    config = kubeapi.kubeconfig(tmp_path / "config", server.url)
+    api = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(config)))
+    try:
+        with pytest.raises(Unreachable, match="DELETE /x: the answer is not an API server's"):
+            api.delete("/x", "1")
+    finally:
+        api.close()
+        server.close()
