@@ -143,7 +143,7 @@ def test_when_the_session_ends_a_script_that_hangs_is_cut_and_a_launcher_is_not(
     launcher = f"touch {begun}-1; until [ -e {over} ]; do sleep 0.05; done; echo launched"
 
     def launch() -> None:
-        answers.append(ssh.run(launcher, heard=lambda line: None).out)
+        answers.append(ssh.run(launcher, to_end=True).out)
 
     def hang() -> None:
         with pytest.raises(Unreachable, match="and the session ends"):

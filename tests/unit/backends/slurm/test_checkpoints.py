@@ -206,7 +206,11 @@ def test_a_removal_that_fails_is_told_with_its_path(login: Login) -> None:
 
 
 def test_a_removal_without_an_answer_is_no_removal(login: Login, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SshConnection, "run", lambda _, script, **__: Answer(137, "", "Killed"))
+    def run(self: SshConnection, script: str, *, seconds: float, to_end: bool) -> Answer:
+        assert to_end, "it takes minutes, and the end of a session does not cut it off"
+        return Answer(137, "", "Killed")
+
+    monkeypatch.setattr(SshConnection, "run", run)
     with pytest.raises(Unreachable, match="the removal in /x did not end: status 137: Killed"):
         login.discard("/x")
 

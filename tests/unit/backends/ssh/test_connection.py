@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -165,6 +166,18 @@ def test_what_a_profile_sets_for_its_own_commands_changes_no_script(tmp_path: Pa
         data = RemoteLog(connection, str(log), known).fetch([b"step"], lambda piece: piece)
         assert (data[:7], b"\x1b" in data) == (b"step 1\n", False)
         assert check(connection, str(log), known) == LogCheck()
+        connection.close()
+
+
+def test_a_script_that_must_come_to_its_end_does_so_although_the_session_ends(tmp_path: Path) -> None:
+    """As the removal of a checkpoint, which may take minutes."""
+    with serving(tmp_path, Shells) as sshd:
+        connection = sshd.connect(command_seconds=10)
+        _run(connection)
+        connection.until = time.monotonic()
+        assert connection.run("sleep 2; echo removed", seconds=60, to_end=True).out == "removed\n"
+        with pytest.raises(Unreachable, match="and the session ends"):
+            connection.run("sleep 20", seconds=60)
         connection.close()
 
 
