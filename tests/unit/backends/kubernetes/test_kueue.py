@@ -192,6 +192,9 @@ def test_an_eviction_hides_no_quota_that_became_too_small(cluster: Cluster, look
     state = look(0, queue="a3")
     assert not state.hopeless
     assert state.reason.startswith(f"Pending: {taken}; it was")
+    # So it was before, whatever an admission check did not find then.
+    cluster.workloads = {"w": evicted("AdmissionCheck", "the node pool is not found", taken)}
+    assert not look(0, queue="a3").hopeless
 
 
 @pytest.mark.parametrize("drains", [False, True])
