@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shlex
 import subprocess
 import time
 import tracemalloc
@@ -70,6 +71,20 @@ def shell() -> Iterator[Shell]:
     channel: Any = Channel()
     yield Shell(channel, 300)
     channel.close()
+
+
+def test_a_script_of_any_letters_is_sent_as_one_line_of_ascii(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where LANG is zh_CN.GBK, bash takes the last byte of \u4e2d in UTF-8 for one letter with a backslash behind it."""
+    sent, channel = bytearray(), cast("Any", shell)._channel
+    send = channel.send
+    monkeypatch.setattr(channel, "send", lambda data: sent.extend(data) or send(data))
+    text = "".join(map(chr, [*range(1, 127), 0xE9, 0x4E2D, 0x1F600])) + "\\\u4e2d"
+    answer = shell.run(f"printf %s {shlex.quote(text)}\nprintf '\u4e2d'\n exit 3", 60)
+    assert (answer.status, answer.out) == (3, text + "\u4e2d")
+    assert sent.isascii()
+    assert sent.count(b"\n") == 1
 
 
 def fed(*pieces: bytes) -> _Output:
