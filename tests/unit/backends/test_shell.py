@@ -79,7 +79,13 @@ def test_a_script_of_any_letters_is_sent_as_one_line_of_ascii(
     """Where LANG is zh_CN.GBK, bash takes the last byte of \u4e2d in UTF-8 for one letter with a backslash behind it."""
     sent, channel = bytearray(), cast("Any", shell)._channel
     send = channel.send
-    monkeypatch.setattr(channel, "send", lambda data: sent.extend(data) or send(data))
+
+    def record(data: bytes) -> int:
+        count = send(data)
+        sent.extend(data[:count])
+        return int(count)
+
+    monkeypatch.setattr(channel, "send", record)
     text = "".join(map(chr, [*range(1, 127), 0xE9, 0x4E2D, 0x1F600])) + "\\\u4e2d"
     answer = shell.run(f"printf %s {shlex.quote(text)}\nprintf '\u4e2d'\n exit 3", 60)
     assert (answer.status, answer.out) == (3, text + "\u4e2d")
