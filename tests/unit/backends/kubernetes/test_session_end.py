@@ -236,7 +236,9 @@ def server() -> Iterator[Apiserver]:
 
 
 @pytest.fixture
-def session(server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(
+    server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Session:
     """A session with one job, whose watch has it. A request is waited for as long as it takes."""
     send = Connection.send
     monkeypatch.setattr(
@@ -251,7 +253,8 @@ def session(server: Apiserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     backend = KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
     monkeypatch.setattr(backend, "check", lambda case: [])
-    return Session(tmp_path, backend, [CASE], Policy(), cancel_seconds=1)  # type: ignore[arg-type]
+    seconds = getattr(request, "param", 1)
+    return Session(tmp_path, backend, [CASE], Policy(), cancel_seconds=seconds)  # type: ignore[arg-type]
 
 
 def ended(session: Session) -> tuple[Job, str]:
@@ -270,6 +273,7 @@ def followed(server: Apiserver, session: Session) -> None:
     until(lambda: session.entries()[CASE.id].state.raw != "")
 
 
+@pytest.mark.parametrize("session", [20], indirect=True)
 def test_a_healthy_server_confirms_the_end(server: Apiserver, session: Session) -> None:
     followed(server, session)
     entry, _ = ended(session)
@@ -309,6 +313,7 @@ def test_the_end_of_a_session_is_bounded_and_says_why_a_job_is_not_known_to_be_o
     assert any(line.startswith("DELETE ") for line in server.asked)
 
 
+@pytest.mark.parametrize("session", [20], indirect=True)
 @pytest.mark.parametrize("fault", [dark, slow, throttled], ids=["dark", "slow", "throttled"])
 def test_a_question_that_was_asked_before_the_end_is_not_waited_for(
     server: Apiserver, session: Session, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Handler], bool]
@@ -332,6 +337,7 @@ def test_a_question_that_was_asked_before_the_end_is_not_waited_for(
     assert "was cancelled" in entry.message
 
 
+@pytest.mark.parametrize("session", [20], indirect=True)
 @pytest.mark.parametrize("fault", [dark, slow], ids=["dark", "slow"])
 def test_a_log_that_is_being_read_is_not_waited_for(
     server: Apiserver, session: Session, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Handler], bool]
@@ -385,6 +391,7 @@ def test_a_submission_that_gets_no_answer_does_not_hold_up_the_end(
     assert sum(line.startswith("POST ") for line in server.asked) == posts
 
 
+@pytest.mark.parametrize("session", [20], indirect=True)
 def test_an_answer_is_waited_for_until_the_end_if_it_changes_something(
     server: Apiserver, session: Session
 ) -> None:
