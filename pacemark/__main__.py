@@ -6,41 +6,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
-from pacemark import bundle, compare, isolate, sign, stamp, verify
+from pacemark import bundle, runs
 from plugins.errors import ConfigError
 from plugins.words import shown
 
-
-class Command(Protocol):
-    """What a module of a command has."""
-
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, options: argparse.Namespace) -> int:
-        """Do it. Returns the exit code. Raises ConfigError, or OSError of a file that was named."""
-
-
-_COMMANDS: dict[str, Command] = {
-    "compare": compare,
-    "isolate": isolate,
-    "bundle": bundle,
-    "sign": sign,
-    "stamp": stamp,
-    "verify": verify,
-}
+_COMMANDS = {**runs.COMMANDS, **bundle.COMMANDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     program = "python -m pacemark" if Path(sys.argv[0]).name == "__main__.py" else "pacemark"
     parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module in _COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
-        module.add_arguments(command)
+    for name, command in _COMMANDS.items():
+        words = command.help
+        command.add_arguments(commands.add_parser(name, help=words, description=words, allow_abbrev=False))
     options = parser.parse_args(arguments)
     try:
         return _COMMANDS[options.command].run(options)

@@ -1,41 +1,41 @@
-"""`bundle RUN`: one archive of a run that anyone can verify, with a statement that its parties sign."""
+"""Commands on bundles: `bundle` writes a run into one archive, which others `verify`, `sign` and `stamp`.
+
+A time-stamping authority answers a request, which has nothing of the bundle but a digest. No command asks one: the
+user sends the request, and hands the answer in.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ahocorasick_rs import BytesAhoCorasick
-
-from fixtures.backends.redaction import forms
 from fixtures.runs.folders import find_run
+from fixtures.runs.leaks import leaks
 from fixtures.runs.lock import RunLock
 from fixtures.runs.opening import damage_of, read_ledger
-from plugins.bundle import archive, limit, statement
+from pacemark import Command
+from plugins.bundle import archive, statement
 from plugins.bundle.examination import OF_RUN
-from plugins.bundle.findings import Examination, print_findings, print_line
-from plugins.bundle.statement import SBOM, bill
-from plugins.bundle.verification import check_files, opened
+from plugins.bundle.findings import SECONDS, Examination, add_seconds, print_findings, print_line, within
+from plugins.bundle.statement import SBOM, STAMP, bill
+from plugins.bundle.verification import check_files, check_signatures, check_stamp, opened
 from plugins.errors import ConfigError
 from plugins.files import below, from_here
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
 from plugins.reports.checkout import VERSION
-
-HELP = "write a run into one archive that anyone can verify: logs, ledger, baselines, verdicts"
 
 # What is made of the record is left out: nobody checks it, and a page may be anything.
 _VIEWS = (STEPS, GPUS_TABLE, GPUS_PLOT)
 _MOST_LEAKS = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _bundle_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the folder of a run, its name, or latest")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="where runs are")
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the bundle (default: RUN.zip)")
 
 
-def run(options: argparse.Namespace) -> int:
+def _bundle(options: argparse.Namespace) -> int:
     """Write the bundle. Returns 0. Raises ConfigError if the run is not fit for it; then nothing is written."""
     folder = find_run(options.results, options.run)
     output = options.output or Path(f"{folder.name}.zip")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         _write(folder, options.key, temporary)
         start = time.monotonic()
-        findings = _examined(temporary)
+        findings = _examine(temporary)
         took = time.monotonic() - start
         if findings.wrong:
             lines = "\n  ".join(findings.wrong)
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
             temporary.unlink()
         lock.release()
     print_findings(findings)
-    if took > limit.SECONDS / 2:
+    if took > SECONDS / 2:
         print_line(
             "note",
             f"`verify` takes about {took:.0f} s on a machine like this one: give it --seconds {2 * took:.0f}",
@@ -150,73 +150,146 @@ def _require_no_secret(folder: Path) -> None:
         )
 
 
-def _examined(path: Path) -> Examination:
+def _examine(path: Path) -> Examination:
     findings = Examination()
     with opened(path) as bundle:
         check_files(bundle, findings)
     return findings
 
 
-# A line beyond this length is looked at in parts, which overlap.
-_LONGEST = 1 << 16
-_OVERLAP = 1 << 10
+def _sign_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="an Ed25519 private key; may be given several times",
+    )
+    add_seconds(parser)
 
-_KINDS = {
-    "a private key": rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----",
-    # In Base64, as in a kubeconfig: PRIVATE, RSA, EC, OPENSSH or ENCRYPTED.
-    "an encoded private key": rb"LS0tLS1CRUdJTiB(QUklW|SU0Eg|FQyBQ|PUEVO|FTkNS)",
-    "a token of Hugging Face": rb"\bhf_[A-Za-z0-9]{30,}\b",
-    "a token of GitHub": rb"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,})\b",
-    "a token of GitLab": rb"\bglpat-[A-Za-z0-9_-]{20,}",
-    "a key of NGC": rb"\bnvapi-[A-Za-z0-9_-]{40,}",
-    "a token of Slack": rb"\bxox[abprs]-[A-Za-z0-9-]{10,}",
-    "a key of AWS": rb"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
-    "a key of Google": rb"\bAIza[A-Za-z0-9_-]{35}\b",
-    "an access token of Google": rb"\bya29\.[A-Za-z0-9_-]{20,}",
-    "a key of an API": rb"\bsk-[A-Za-z0-9_-]{32,}",
-    "a JSON web token": rb"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-    "a password in a URL": rb"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?!\*|<|\$)[^\s/@]{3,}@",
-    "a header with credentials": rb"(?i)\bauthorization[\"']?\s*[:=]\s*[\"']?(bearer|basic|token)\s+[A-Za-z0-9._~+/=-]{12,}",
-    "a registry's password": rb"\"auth\"\s*:\s*\"[A-Za-z0-9+/=]{20,}\"",
-    "a password of .netrc": rb"\blogin\s+\S+\s+password\s+[^\s<$*]{4,}",
-    "a signed URL": rb"(?i)[?&](sig|x-amz-signature|x-goog-signature)=[A-Za-z0-9%+/]{20,}",
-    # Not `<NAME>`, `$NAME` or `***`, which stand for one.
-    "a password by its name": rb"(?i)\b\w*passw(or)?d[\"']?\s*[:=]\s*[\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'<$*{]{6,}",
-    "a secret by its option": rb"(?i)(?<!\S)--([a-z0-9]+-)*(passw(or)?d|token|secret|api-?key)[ =][\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'<$*{]{6,}",
-    "a secret by its name": rb"(?i)\b\w*(password|passwd|secret|token|(api|access|account)[_-]?key)[\"']?\s*[:=]\s*[\"']?(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[A-Za-z0-9+/_~.-]{20,}",
+
+def _sign(options: argparse.Namespace) -> int:
+    """Sign. Returns 0, or 1 if the bundle is not verified; then it stays as it is.
+
+    Raises ConfigError or OSError.
+    """
+    findings = Examination()
+    with opened(options.bundle) as bundle:
+        print_line("bundle", bundle.said)
+        with within(options.seconds, findings):
+            check_files(bundle, findings)
+        print_findings(findings)
+        if findings.wrong or findings.cut_off:
+            print_line("result", "not signed")
+            return 1
+        for key in options.key:
+            statement.sign(bundle.envelope, key)
+        bundle.put(statement.ENVELOPE, statement.written(bundle.envelope))
+        print_line("result", f"signed: it carries {len(bundle.envelope.signatures)} signature(s)")
+    return 0
+
+
+def _stamp_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--request", type=Path, metavar="FILE", help="write the request for a time stamp")
+    choice.add_argument("--answer", type=Path, metavar="FILE", help="put this answer to it into the bundle")
+
+
+def _stamp(options: argparse.Namespace) -> int:
+    """Write the request, or the bundle with the answer. Returns 0. Raises ConfigError or OSError."""
+    from rfc3161_client import TimestampRequestBuilder
+
+    with opened(options.bundle) as bundle:
+        if options.request is not None:
+            request = TimestampRequestBuilder().data(bundle.envelope.payload).build()
+            with options.request.open("xb") as file:
+                file.write(request.as_bytes())
+            print_line(
+                "request", f"{options.request}: send it to an authority, and its answer goes to --answer"
+            )
+            return 0
+        if STAMP in bundle.archive.names:
+            raise ConfigError(f"{options.bundle}: has a time stamp already")
+        answer = options.answer.read_bytes()
+        when = statement.time_of(answer, bundle.envelope.payload, name=str(options.answer))
+        bundle.put(STAMP, answer)
+        print_line("stamp", f"{when:%Y-%m-%d %H:%M:%S} UTC: `verify --tsa FILE` checks who says so")
+    return 0
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the file that `bundle` wrote")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the public key of a party that must have signed; may be given several times",
+    )
+    parser.add_argument(
+        "--tsa",
+        type=Path,
+        metavar="FILE",
+        help="the root certificates of the time-stamping authority that must have stamped it",
+    )
+    add_seconds(parser)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    """Print what was found. Returns 0 if the bundle is verified, 1 if it is not, 2 if that cannot be told."""
+    keys = [statement.PublicKey(path) for path in options.key]
+    if len({key.id for key in keys}) < len(keys):
+        raise ConfigError("--key: two of these files have the same key: each party has its own")
+    roots = statement.load_roots(options.tsa) if options.tsa is not None else []
+    if not options.bundle.exists():
+        raise ConfigError(f"{options.bundle}: there is no such file")
+    if not options.bundle.is_file():
+        raise ConfigError(f"{options.bundle}: is no file")
+    findings = Examination()
+    try:
+        with within(options.seconds, findings), opened(options.bundle) as bundle:
+            print_line("bundle", bundle.said)
+            check_signatures(bundle.envelope, keys, findings)
+            check_stamp(bundle, roots, findings)
+            check_files(bundle, findings)
+    except statement.NewerFormat as error:
+        findings.cannot.append(str(error))
+    except ConfigError as error:
+        findings.wrong.append(str(error))
+    except OSError as error:
+        findings.cannot.append(f"it cannot be read: {error}")
+    print_findings(findings)
+    if findings.wrong:
+        print_line("result", "NOT VERIFIED")
+        return 1
+    if findings.cannot:
+        print_line("result", "CANNOT TELL")
+        return 2
+    print_line("result", f"VERIFIED: signed by {' and '.join(str(key.path) for key in keys)}")
+    return 0
+
+
+COMMANDS = {
+    "bundle": Command(
+        "write a run into one archive that anyone can verify: logs, ledger, baselines, verdicts",
+        _bundle_arguments,
+        _bundle,
+    ),
+    "sign": Command(
+        "add a signature to a bundle, once it is known to be whole and its verdicts are made anew",
+        _sign_arguments,
+        _sign,
+    ),
+    "stamp": Command(
+        "ask for a time stamp of a bundle's statement, or put one into the bundle", _stamp_arguments, _stamp
+    ),
+    "verify": Command(
+        "verify a bundle without network and cluster: signatures, completeness, and every verdict anew from the logs",
+        _verify_arguments,
+        _verify,
+    ),
 }
-_PATTERNS = {label: re.compile(pattern) for label, pattern in _KINDS.items()}
-# Each pattern needs one of these, in small letters: most lines have none, and are looked at once.
-_LIKELY = BytesAhoCorasick(
-    b"key token secret passw auth :// eyj hf_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- nvapi- xox akia asia aiza ya29. sk- ls0tls1 sig= signature=".split()
-)
-_NAMED = re.compile(r"(?i)(token|secret|password|passwd|api_?key|access_?key)$")
-
-
-def leaks(path: Path) -> Iterator[tuple[int, str]]:
-    """The number of each line that has what looks like a secret, and what it looks like. Raises OSError."""
-    secrets = {name: forms(value.strip()) for name, value in os.environ.items() if _NAMED.search(name)}
-    known = [(form, f"the value of {name}") for name, spellings in secrets.items() for form in spellings]
-    with path.open("rb") as file:
-        number, tail = 1, b""
-        while piece := file.readline(_LONGEST):
-            text = tail + piece
-            label = _what(text, known)
-            if label:
-                yield number, label
-            if piece.endswith(b"\n"):
-                number, tail = number + 1, b""
-            else:
-                tail = text[-_OVERLAP:]
-
-
-def _what(text: bytes, known: list[tuple[bytes, str]]) -> str:
-    for form, label in known:
-        if form in text:
-            return label
-    small = text.lower()
-    if _LIKELY.find_matches_as_indexes(small):
-        for label, pattern in _PATTERNS.items():
-            if pattern.search(text):
-                return label
-    return ""

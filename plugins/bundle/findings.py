@@ -1,11 +1,17 @@
-"""What is found of a bundle, and how it is told; how two values differ that were JSON."""
+"""What is found of a bundle, how it is told, and how long a stranger's bundle may keep this process busy."""
 
 from __future__ import annotations
 
+import argparse
 import math
+import signal
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from plugins.record.plan import Decision
@@ -76,3 +82,66 @@ def _differences(first: Any, second: Any, place: str) -> Iterator[str]:
     elif first != second:
         texts = (value if isinstance(value, str) else repr(value) for value in (first, second))
         yield f"{place} ({', '.join(cut(text, _SHOWN) for text in texts)})"
+
+
+SECONDS = 60.0
+"""How long a bundle may take, unless the user gives it more."""
+
+_TICK, _SHOWN_EVERY = 0.5, 5.0
+# If what was raised was lost, as in a destructor, it is raised again. Until then the temporary folder is removed.
+_AGAIN = 30.0
+
+
+class TooLong(BaseException):
+    """The time is over. It is no Exception, because what is wrong with a file of a stranger is caught as one."""
+
+
+def add_seconds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=SECONDS,
+        metavar="N",
+        help=f"how long to examine the bundle at most (default: {SECONDS:g}); what is not examined by then is not verified",
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e7:
+        raise argparse.ArgumentTypeError("is no time in seconds")
+    return value
+
+
+@contextmanager
+def within(seconds: float, findings: Examination) -> Iterator[None]:
+    """Let what is done here take so many seconds. If it takes longer, `findings` says so, and the rest is left out.
+
+    Every 5 s a line on standard error says what is done. A signal tells the time, because it interrupts the search
+    for a regular expression too; so this is for the main thread.
+    """
+    start = time.monotonic()
+    shown_at = start
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if now - start >= seconds:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
+            raise TooLong
+        if now - shown_at >= _SHOWN_EVERY:
+            shown_at = now
+            print(shown(f"{findings.doing}: {now - start:.0f} s of at most {seconds:g} s"), file=sys.stderr)
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
+    try:
+        yield
+    except TooLong:
+        findings.cut_off = True
+        findings.cannot.append(
+            f"after {seconds:g} s it was at {findings.doing}, and nothing after that was examined: --seconds N gives it more time"
+        )
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from fixtures.runs.leaks import leaks
 from fixtures.runs.lock import RunLock
 from pacemark import bundle as pacemark_bundle
 from pacemark.__main__ import main
-from pacemark.bundle import leaks
 from plugins.bundle.statement import SBOM
 from plugins.judging.choice import Choice
 from plugins.record.lines import JOBS_LOG

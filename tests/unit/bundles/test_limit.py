@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pacemark.__main__ import main
-from plugins.bundle import limit
+from plugins.bundle import findings
 from plugins.bundle.findings import Examination
 from plugins.rejudge import Basis
 from tests.unit import examples
@@ -41,8 +41,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(limit, "time", made)
-    monkeypatch.setattr(limit, "_TICK", 0.03)
+    monkeypatch.setattr(findings, "time", made)
+    monkeypatch.setattr(findings, "_TICK", 0.03)
     return made
 
 
@@ -59,7 +59,7 @@ def test_a_log_of_many_lines_does_not_keep_it_busy(
     clock: Clock,
 ) -> None:
     clock.each = 0.5
-    monkeypatch.setattr(limit, "_SHOWN_EVERY", 0.5)
+    monkeypatch.setattr(findings, "_SHOWN_EVERY", 0.5)
     members = runs.unpacked(folder / "run.zip")
     members[f"llama3/{SLOW}/log.txt"] += f"{examples.nemo2_line(49)}\n".encode() * 200_000
     forged = runs.packed(runs.signed(members, folder / "vendor.pem"), tmp_path / "run.zip")
@@ -90,7 +90,7 @@ def test_a_regular_expression_does_not_keep_it_busy(
 
 @pytest.mark.parametrize(
     "where",
-    ["plugins.bundle.verification.examine", "pacemark.verify.opened", "pacemark.verify.check_signatures"],
+    ["plugins.bundle.verification.examine", "pacemark.bundle.opened", "pacemark.bundle.check_signatures"],
 )
 def test_no_other_part_keeps_it_busy(
     where: str,
@@ -130,7 +130,7 @@ def test_what_was_not_examined_is_not_signed(
 
 def test_the_time_is_no_longer_counted_afterwards(clock: Clock) -> None:
     found = Examination()
-    with limit.within(60, found):
+    with findings.within(60, found):
         pass
     clock.now = 3600
     time.sleep(0.2)
