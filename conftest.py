@@ -18,7 +18,7 @@ gc.set_threshold(10_000)
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 _PLUGINS = (
-    "plugins.suite.collection",
+    "plugins.suite.session",
     "plugins.suite.fixtures",
     "fixtures.options",
     "fixtures.session.plugins",

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
-from plugins.architecture import flops_per_token
 from plugins.logs import FlopsName
 from plugins.recipes.cases import Case
-from plugins.recipes.models import Model
+from plugins.recipes.models import Model, flops_per_token
 from plugins.timing import Timing
 from plugins.yamlfile import Strict
 

@@ -26,7 +26,7 @@ from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.plan import Plan
-from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import first_mistake
 
 MOST_STEPS = 1_000_000
 """A recipe of somebody else must not keep the judge busy for hours."""

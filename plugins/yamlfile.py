@@ -3,21 +3,178 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import re
 import textwrap
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from plugins.errors import ConfigError
-from plugins.words import SHOWN, cut
-from plugins.yaml_mistakes import Mistake, duplicates, error_of, line_at, mistakes_of
+from plugins.words import SHOWN, cut, names_secret
 from plugins.yaml_text import Loader, compose, decode, errors_of_yaml, read_bytes
+
+Mistake = tuple[int, str]
+"""The line (from 1), and what is wrong there."""
+
+_MOST_MISTAKES = 20
+
+# How pydantic's errors are told, by their types. What a text stands for is in the braces: the limits of a number.
+_WORDS = {
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "finite_number": "expected a number",
+    "bool_type": "expected true or false",
+    "string_type": "expected text",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be {le:g} or less",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "too_short": "must have {min_length} or more values",
+    "too_long": "must have {max_length} values at most",
+    "string_too_short": "must not be empty",
+    "list_type": "expected a list, such as [a, b]",
+    "tuple_type": "expected a list, such as [a, b]",
+    "dict_type": "expected keys with values",
+    "date_type": "expected a day, such as 2027-01-31",
+    "string_pattern_mismatch": "is not of the form that this key has",
+}
+
+# pydantic's name for a key of keys with values.
+_OF_A_KEY = "[key]"
+
+
+def error_of(path: Path, mistakes: Iterable[Mistake]) -> ConfigError:
+    """The error with the first mistakes of a file, a line each."""
+    ordered = sorted(set(mistakes))
+    lines = [f"{path}:{line}: {cut(text)}" for line, text in ordered[:_MOST_MISTAKES]]
+    if len(ordered) > _MOST_MISTAKES:
+        lines.append(f"{path}: and more mistakes behind these")
+    return ConfigError("\n".join(lines))
+
+
+def mistakes_of(root: yaml.Node, model: type[BaseModel], error: ValidationError) -> list[Mistake]:
+    """The mistakes that pydantic found. Each search takes time, so only as many are made as are shown."""
+    return [_explain(root, model, dict(item)) for item in error.errors()[: _MOST_MISTAKES + 1]]
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first mistake in what a program wrote: `cases.0.id: what is wrong`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+
+
+def meant(text: str, known: Sequence[str]) -> str:
+    """The known name that is nearest to the given one, or all known names: a hint for an error message."""
+    near = difflib.get_close_matches(text[:SHOWN], known, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}"
+
+
+def duplicates(node: yaml.Node | None) -> Iterator[Mistake]:
+    """The keys that are given twice. YAML keeps the last one silently, which hides a mistake."""
+    if isinstance(node, yaml.MappingNode):
+        names: set[str] = set()
+        for key, value in node.value:
+            # No model has a key that is a list or a mapping, so its validation reports it.
+            if isinstance(key, yaml.ScalarNode):
+                name = str(key.value)
+                if name in names:
+                    yield key.start_mark.line + 1, f"{name}: given twice; keep one"
+                names.add(name)
+                yield from duplicates(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from duplicates(value)
+
+
+def line_at(node: yaml.Node, keys: Sequence[Any]) -> int:
+    """The line (from 1) of the key or item at `keys`, or of the nearest part of the file around it."""
+    line = node.start_mark.line + 1
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            pairs = [pair for pair in node.value if str(pair[0].value) == str(key)]
+            # pydantic names union branches, too; they are not in the file.
+            if pairs:
+                line = pairs[0][0].start_mark.line + 1
+                node = pairs[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+    return int(line)
+
+
+def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> Mistake:
+    keys, kind, value = item["loc"], item["type"], item["input"]
+    parts = [str(key) for key in keys if key != _OF_A_KEY]
+    name = cut(".".join(parts)) or "file"
+    if kind == "extra_forbidden":
+        return line_at(root, keys), f"{name}: unknown key; {meant(str(keys[-1]), _known(model, keys[:-1]))}"
+    if kind == "missing":
+        return line_at(root, keys[:-1]), f"{name}: missing; this key is required"
+    text = item["msg"].removeprefix("Value error, ")
+    if kind == "model_type":
+        text = f"expected keys with values ({', '.join(_known(model, keys))})"
+    elif kind in _WORDS:
+        text = _WORDS[kind].format(**item.get("ctx", {}))
+    if kind != "value_error" and not (parts and names_secret(parts[-1])):
+        text += f", got {cut(str(value) if isinstance(value, date) else repr(value))}"
+    if kind == "literal_error" and isinstance(value, str):
+        text += _nearest(value, re.findall("'([^']*)'", item["ctx"]["expected"]))
+    return line_at(root, keys), f"{name}: {text}{_quotes(kind, value)}"
+
+
+def _nearest(text: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(text.lower()[:SHOWN], known, n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def _quotes(kind: str, value: object) -> str:
+    """What to do if quotes, or none, make a value another one; "" if they do not."""
+    if kind == "string_type" and isinstance(value, bool):
+        return " (YAML reads yes, no, on and off as true and false: put it in quotes)"
+    if kind == "string_type" and isinstance(value, int | float):
+        return " (YAML reads this as a number: put it in quotes)"
+    if kind == "string_type" and isinstance(value, date):
+        return " (YAML reads this as a date: put it in quotes)"
+    if kind in ("int_type", "float_type", "bool_type") and isinstance(value, str):
+        is_short = re.fullmatch(r"[\w.+-]{1,40}", value)
+        is_number = is_short and isinstance(yaml.safe_load(value), int | float)
+        return " (write it without quotes)" if is_number else ""
+    if kind == "date_type" and isinstance(value, str):
+        return " (write it without quotes)"
+    return ""
+
+
+def _known(model: type[BaseModel], keys: Sequence[Any]) -> list[str]:
+    """The keys that are known at `keys`, for the hint on a mistyped key."""
+    current: Any = model
+    for key in keys:
+        if isinstance(current, type) and issubclass(current, BaseModel) and key in current.model_fields:
+            current = current.model_fields[key].annotation
+        models = _models_in(current)
+        if models:
+            current = models[0]
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return [field.alias or name for name, field in current.model_fields.items()]
+    return []
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for argument in typing.get_args(annotation) for model in _models_in(argument)]
+
 
 _NO_KEYS = "expected `key: value` lines, found none"
 

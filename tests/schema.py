@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from plugins.files import write_whole
-from plugins.record.public import Part
+from plugins.record.lines import Part
 from plugins.record.summary import Summary
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "summary.schema.json"

@@ -11,16 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from plugins.acceptance.scaling import curves, groups
-from plugins.acceptance.shown import RunShown, Shown
+from plugins.acceptance.scaling import RunShown, Shown, curves, groups
 from plugins.errors import ConfigError
 from plugins.judging.choice import Repeats
 from plugins.recipes.cases import Case
-from plugins.record.nodes import node_names
+from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, Waiver
 from plugins.record.summary import AcceptanceRecord, WaivedCase
 from plugins.record.verdict import Kind
-from plugins.yaml_mistakes import meant
+from plugins.yamlfile import meant
 
 # A step time may follow from tokens/s.
 _SAME = 1e-4

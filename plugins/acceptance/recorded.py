@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from plugins.acceptance.decision import decide
-from plugins.acceptance.shown import RunShown, Shown, ratio
+from plugins.acceptance.scaling import RunShown, Shown, ratio
 from plugins.recipes.cases import Case
 from plugins.record.plan import Agreed
 from plugins.record.summary import AcceptanceRecord, Scale, Scaling

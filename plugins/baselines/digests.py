@@ -13,8 +13,7 @@ from plugins.errors import ConfigError
 from plugins.modes.profiles import ProfileDigest
 from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
-from plugins.yaml_mistakes import first_mistake
-from plugins.yamlfile import Day, Stated, Strict
+from plugins.yamlfile import Day, Stated, Strict, first_mistake
 
 MOST_BYTES = 1_000_000
 """A larger digest is neither recorded nor read."""

@@ -1,4 +1,4 @@
-"""Where the pace of a case should be whose number nobody published, by the published numbers of other scales.
+"""The numbers of a case, and where its pace should be if nobody published one, by those of other scales.
 
 In weak scaling each GPU does the same work at each scale, so that its throughput changes with the communication alone.
 The figures here are those of 40 published series of weak scaling: of the 357 pairs of their scales that are at most
@@ -12,12 +12,13 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.baselines.accelerators import accelerators
-from plugins.baselines.baseline_file import Cell
-from plugins.baselines.expected import counting, expected
-from plugins.baselines.store import Baseline, numbers_of, unfit
+from plugins.baselines.accelerators import Accelerator, accelerators
+from plugins.baselines.baseline_file import Cell, Reference
+from plugins.baselines.expected import Counting, counting, expected, usual_statistic
+from plugins.baselines.store import Baseline, lacking, numbers_of, references, unfit
 from plugins.recipes.cases import Case
 from plugins.record.baseline import ExpectedRange
+from plugins.timing import Statistic
 
 EFFICIENCY = 0.9946
 """The throughput of a GPU, as a share, when the number of GPUs is doubled: the median of the series."""
@@ -140,3 +141,52 @@ def _per_gpu(cell: Cell) -> dict[str, int | str]:
     """What a cell states of its configuration that is the same at each scale."""
     stated = {**dict.fromkeys(_USUALLY_1, 1), **cell.configuration}
     return {key: value for key, value in stated.items() if key not in _SCALED}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the run of a case on this type of GPU is compared with, and how.
+
+    `lacking` says why no number was published, "" if there is one or nobody says. `why_none` says why the site's own
+    baseline does not count, "" if it does or is missing. `statistic` is the step time that counts. `accelerator` is
+    None if the type of GPU is unknown. `references` are what others measured, for comparison.
+    `range` is where its pace should be by the published numbers of other scales, if it has no number itself;
+    `why_no_range` says why there is none, "" if nobody published a number of another scale either.
+    """
+
+    gpu: str
+    baseline: Baseline | None
+    lacking: str
+    why_none: str
+    statistic: Statistic
+    counting: Counting
+    accelerator: Accelerator | None
+    references: tuple[Reference, ...]
+    range: ExpectedRange | None = None
+    why_no_range: str = ""
+
+
+def numbers(case: Case, baseline: Baseline | None, gpu: str, folder: Path, why_none: str = "") -> Numbers:
+    """Look up what a case is judged by besides its baseline. `folder` has the published tables. Raises ConfigError."""
+    if case.mode is not None:
+        # A short run may not have the steps of the usual statistic.
+        statistic = Statistic()
+    elif baseline is not None:
+        statistic = baseline.statistic
+    else:
+        statistic = usual_statistic(folder, case)
+    scaled = Scaled(baseline)
+    if baseline is None:
+        scaled = extrapolated(case, gpu, folder)
+    return Numbers(
+        gpu=gpu,
+        baseline=baseline,
+        lacking=lacking(folder, case, gpu) if baseline is None else "",
+        why_none=why_none,
+        statistic=statistic,
+        counting=counting(case, baseline, gpu, folder),
+        accelerator=accelerators(folder).get(gpu),
+        references=references(folder, case, gpu),
+        range=scaled.range,
+        why_no_range=scaled.why_none,
+    )

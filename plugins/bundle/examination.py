@@ -20,9 +20,8 @@ from plugins.bundle.statement import ENVELOPE, SBOM, STAMP, once
 from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
 from plugins.record.job import REPLAY, SETUP_CASE, Job, Times
-from plugins.record.lines import JOBS_LOG
+from plugins.record.lines import JOBS_LOG, stamp
 from plugins.record.plan import PLAN
-from plugins.record.public import stamp
 from plugins.record.stored import NewerSchemaError, as_json, read_summary
 from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind, Outcome

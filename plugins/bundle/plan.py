@@ -9,9 +9,8 @@ from pathlib import Path
 
 from plugins.acceptance.decision import AGAINST, asked, waivers
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
-from plugins.acceptance.scaling import curves
+from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves
 from plugins.acceptance.screening import screening
-from plugins.acceptance.shown import UNCHOSEN, RunShown, Shown
 from plugins.bundle.cases import agreed_terms
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun

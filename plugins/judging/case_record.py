@@ -20,7 +20,7 @@ from plugins.outcome import Isolated
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 from plugins.record.job_record import EarlierJob
-from plugins.record.public import Part
+from plugins.record.lines import Part
 from plugins.timing import Timing
 
 _Part = TypeVar("_Part", bound=Part)

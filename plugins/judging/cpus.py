@@ -18,7 +18,7 @@ from dataclasses import replace
 from plugins.baselines.expected import Expected
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.logs.processors import ProcessorSample
+from plugins.logs.log import ProcessorSample
 from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind

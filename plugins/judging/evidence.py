@@ -9,8 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from plugins.baselines.expected_range import extrapolated
-from plugins.baselines.numbers import Numbers, numbers
+from plugins.baselines.expected_range import Numbers, extrapolated, numbers
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
 from plugins.job_files import ParsedLogs, read_artefacts

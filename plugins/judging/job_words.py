@@ -14,8 +14,7 @@ from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
-from plugins.record.job import Job
-from plugins.record.nodes import node_list
+from plugins.record.job import Job, node_list
 from plugins.words import counted, nodes_in_words
 
 SLOW_RANK = 0.02

@@ -11,7 +11,7 @@ Its TFLOP/s are by full attention until the middle of 2025, and by causal attent
 (`calculate_tflops_training_per_device`, commit a4c01726e).
 
 The proxy prints the same line, after its machine's own peak. Its steps are short, so it prints six decimals.
-It also prints what its GPUs say (`plugins.gpu.samples`), who had the processors (`plugins.logs.processors`), what it
+It also prints what its GPUs say (`plugins.gpu.samples`), who had the processors (`plugins.logs.log`), what it
 does before the first step, and its versions:
 
     proxy begins: to compile the training step, which takes seconds to minutes
@@ -25,9 +25,8 @@ import re
 from dataclasses import replace
 
 from plugins.logs.line_parser import MAX_STEPS, LineParser, attempt
-from plugins.logs.log import Attempt, Log
+from plugins.logs.log import SAMPLE_HINT, Attempt, Log, ProcessorSample, read_sample
 from plugins.logs.numbers import NUMBER
-from plugins.logs.processors import HINT, ProcessorSample, read_sample
 from plugins.logs.runs import LATE, Print, RunLines, RunSteps
 from plugins.logs.statements import Statement, launch_argument
 
@@ -128,7 +127,7 @@ class MaxText(LineParser):
         b"proxy: ",
         b"gpu sample: ",
         b"gpu state: ",
-        HINT.encode(),
+        SAMPLE_HINT.encode(),
     )
     statements = STATEMENTS
     flops = ("full-attention", "causal-attention")
@@ -179,7 +178,7 @@ class MaxText(LineParser):
         begins = _BEGINS.search(line)
         if begins:
             self._activity = begins[1]
-        if HINT in line:
+        if SAMPLE_HINT in line:
             self._keep(read_sample(line))
 
     def log(self) -> Log:

@@ -16,8 +16,7 @@ from plugins.modes.traces import NcclDigest
 from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
 from plugins.words import first_of, shown
-from plugins.yaml_mistakes import first_mistake
-from plugins.yamlfile import Strict
+from plugins.yamlfile import Strict, first_mistake
 
 
 class Artefacts(Strict):

@@ -15,8 +15,7 @@ from plugins.errors import ConfigError
 from plugins.modes.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
 from plugins.svg import Svg
 from plugins.words import shown
-from plugins.yaml_mistakes import first_mistake
-from plugins.yamlfile import Strict
+from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1 << 20
 UNKNOWN_LIMIT = 0.20

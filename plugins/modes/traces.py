@@ -15,8 +15,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from plugins.errors import Infrastructure
 from plugins.logs.log import Process
 from plugins.svg import Svg
-from plugins.yaml_mistakes import first_mistake
-from plugins.yamlfile import Strict
+from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1_000_000
 """No digest is longer."""

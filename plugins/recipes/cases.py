@@ -18,7 +18,7 @@ from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
 from plugins.recipes.models import Group, Measure, Model, SiteModel
 from plugins.recipes.recipe_file import RecipeFile, read_recipe, read_releases
 from plugins.recipes.variants import Checkpoint, PublishedSave, Variant
-from plugins.record.nodes import screened_node
+from plugins.record.job import screened_node
 
 MOST_CASES = 10_000
 """A recipe has no more, with those of the site's models."""

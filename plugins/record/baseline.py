@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from plugins.record.public import Part
+from plugins.record.lines import Part
 from plugins.yamlfile import Day, Stated, Strict
 
 

@@ -13,10 +13,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from plugins.record.baseline import ExpectedRange, Recorded
-from plugins.record.job import Job
+from plugins.record.job import Job, screened_node
 from plugins.record.job_record import EarlierJob, JobRecord
-from plugins.record.nodes import screened_node
-from plugins.record.public import Part
+from plugins.record.lines import Part
 from plugins.record.verdict import Cause, Kind
 from plugins.yamlfile import Strict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plugins.record.job import Failure, Job, Times
-from plugins.record.public import Moment, Part
+from plugins.record.lines import Moment, Part
 
 
 @dataclass(frozen=True, kw_only=True)

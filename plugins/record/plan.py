@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from plugins.record.baseline import AgreedTolerance
-from plugins.record.nodes import node_names
+from plugins.record.job import node_names
 from plugins.record.verdict import Kind
 from plugins.yaml_text import read_bytes
 from plugins.yamlfile import Stated, Strict, parse

@@ -18,7 +18,7 @@ from plugins.files import write_json
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, SUMMARY
 from plugins.record.summary import SCHEMA, Summary
-from plugins.yaml_mistakes import first_mistake
+from plugins.yamlfile import first_mistake
 
 R = TypeVar("R")
 

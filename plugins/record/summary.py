@@ -17,8 +17,8 @@ from pydantic import Field
 
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job
+from plugins.record.lines import Moment, Part
 from plugins.record.plan import Decision, Plan
-from plugins.record.public import Moment, Part
 from plugins.record.verdict import PACED, Kind, LeftOut, Outcome
 
 SCHEMA: Literal[1] = 1

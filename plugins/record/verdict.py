@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from plugins.record.public import Part
+from plugins.record.lines import Part
 
 
 class Kind(StrEnum):

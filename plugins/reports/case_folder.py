@@ -14,7 +14,7 @@ from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.record.case import CaseRecord
 from plugins.record.folder import FAILING_NODES, GPUS_PLOT, GPUS_TABLE, PASSING_NODES, STEPS, make_case_folder
-from plugins.record.nodes import node_list
+from plugins.record.job import node_list
 from plugins.record.stored import write_case as write_record
 from plugins.reports.gpu_plot import gpus_svg
 

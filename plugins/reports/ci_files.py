@@ -19,7 +19,7 @@ from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CTRF, METRICS
 from plugins.record.job_record import JobRecord
-from plugins.record.public import stamp
+from plugins.record.lines import stamp
 from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
 from plugins.reports.markup import template

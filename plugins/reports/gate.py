@@ -10,8 +10,7 @@ from functools import cached_property
 
 from plugins.acceptance.decision import AGAINST, waivers
 from plugins.acceptance.recorded import decided, scaling_beside, scaling_record
-from plugins.acceptance.scaling import curves
-from plugins.acceptance.shown import UNCHOSEN, RunShown, Shown
+from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import Agreed, Decision

@@ -4,7 +4,7 @@ It is printed as lines of the log, one for each step, with the rate of the matri
 
     cpu sample: {"step": 3, "tflops": 0.21, "share": 0.52, "own_s": 1.52, "others_s": 1.1, "programs": {"firefox": 0.9}, ...}
 
-`plugins.logs.processors` reads them.
+`plugins.logs.log` reads them.
 """
 
 import json

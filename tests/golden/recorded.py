@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
-from fixtures.backends.registry import BACKENDS
-from fixtures.backends.section import Limits, Machine
+from fixtures.backends.section import BACKENDS, Limits, Machine
 from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import File

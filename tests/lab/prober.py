@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plugins.record.nodes import node_list
+from plugins.record.job import node_list
 
 STEP, NOISE = 1.7, 0.002
 TFLOP = 1103.758

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from plugins.files import write_json
-from plugins.record.nodes import node_list
+from plugins.record.job import node_list
 from tests.lab.prober import Prober
 from tests.system.faults import MakeTrial, Trial
 from tests.system.support import GUARD, ROOT, Run, environment, pacemark, signal_group, until

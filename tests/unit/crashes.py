@@ -17,7 +17,7 @@ import pytest
 from fixtures.backends.section import Limits
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
-from fixtures.runs import log_file
+from fixtures.runs import known
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob, job_of
 from plugins.recipes.cases import Case
@@ -38,7 +38,7 @@ def nothing(where: str) -> None:
 
 
 class DiskOf:
-    """The `os` of `log_file`, with a point before, in and behind each line."""
+    """The `os` of `known`, with a point before, in and behind each line."""
 
     def __init__(self, point: Point) -> None:
         self._point = point
@@ -151,5 +151,5 @@ def session(folder: Path, point: Point) -> Fleet:
     cluster = Kept(folder / "cluster", point)
     ledger, planned = begin(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_file, "os", DiskOf(point))
+        patch.setattr(known, "os", DiskOf(point))
         return drive(folder, ledger, planned, cluster)

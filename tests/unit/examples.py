@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from plugins.baselines.expected import Expected, counting, expected
-from plugins.baselines.numbers import numbers
+from plugins.baselines.expected_range import numbers
 from plugins.baselines.store import Baseline, find
 from plugins.gpu.samples import Gpus
 from plugins.judging import validity

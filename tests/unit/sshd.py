@@ -16,7 +16,7 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from fixtures.backends.kubernetes import preflight
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.backends.ssh.section import Ssh
+from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.fleet import jobs, preflights
 
 

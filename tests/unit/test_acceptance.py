@@ -18,8 +18,7 @@ import pytest
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.opening import read_ledger
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
-from plugins.acceptance.scaling import curves
-from plugins.acceptance.shown import RunShown, Shown
+from plugins.acceptance.scaling import RunShown, Shown, curves
 from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
-from fixtures.session.check import check
+from fixtures.session.dry import check
 from fixtures.session.prospects import baseline_of
 from plugins.errors import Absent, SiteError, Unreachable
 from plugins.recipes.cases import Case

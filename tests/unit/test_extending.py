@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.base import Backend, LogPiece, LogPlace
-from fixtures.backends.registry import BACKENDS, Registered
-from fixtures.backends.section import Machine
+from fixtures.backends.section import BACKENDS, Machine, Registered
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob, job_of
-from fixtures.served import make_backends
-from fixtures.site import THIS_MACHINE, load_site
+from fixtures.site import THIS_MACHINE, load_site, make_backends
 from plugins.errors import ConfigError, SubmitError
 from plugins.judging import kinds, validity
 from plugins.judging.evidence import Evidence
@@ -27,10 +25,9 @@ from plugins.judging.judgement import Conclusion
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
-from plugins.logs.formats import read
+from plugins.logs.formats import FORMATS, Format, read
 from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
-from plugins.logs.registry import FORMATS, Format
 from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.recipes.recipe_file import read_recipe

@@ -11,8 +11,8 @@ import pytest
 from fixtures.backends.draft import Draft
 from fixtures.backends.kubernetes import survey as kubernetes
 from fixtures.backends.slurm import survey as slurm
-from fixtures.backends.ssh.section import Ssh
-from fixtures.init_site import init_site
+from fixtures.backends.ssh.endpoint import Ssh
+from fixtures.housekeeping import init_site
 from fixtures.site import load_site
 from plugins.errors import ConfigError, Unreachable
 

@@ -15,7 +15,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.fleet.state import Symptom
 from fixtures.options import _gpu_hours, contradictions
 from fixtures.session.choices import ChosenCase
-from fixtures.session.plan import print_plan
+from fixtures.session.dry import print_plan
 from fixtures.session.prospects import command, why_undiagnosable
 from fixtures.session.prospects import symptom as symptom_of
 from fixtures.site import THIS_MACHINE

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from plugins.logs.processors import ProcessorSample, read_sample
+from plugins.logs.log import ProcessorSample, read_sample
 
 PROXY = Path(__file__).resolve().parents[2] / "suites" / "proxy"
 TICKS = os.sysconf("SC_CLK_TCK")

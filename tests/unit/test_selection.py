@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.session.choices import CHOICES, SELECTED, Selected
-from fixtures.session.keywords import asked_of_cases, nearest, scales
+from fixtures.session.choosing import asked_of_cases, nearest, scales
 from fixtures.session.selection import Selection
 from fixtures.site import THIS_MACHINE, Site, load_site
 from plugins.errors import ConfigError

@@ -11,8 +11,9 @@ from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.modes import checks, profiles, traces
+from plugins.modes import profiles, traces
 from plugins.modes.artefacts import Artefacts
+from plugins.modes.checks import artefact_problems, reports
 from plugins.modes.profiles import Digests
 from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
@@ -29,7 +30,7 @@ def takes(case: Case) -> bool:
 def problems(evidence: Evidence) -> list[str]:
     """The reasons why its files are not what its mode is for."""
     site = evidence.site
-    return checks.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
+    return artefact_problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
 
 
 def left_lines(evidence: Evidence) -> list[str]:
@@ -37,7 +38,7 @@ def left_lines(evidence: Evidence) -> list[str]:
     artefacts = evidence.artefacts
     if artefacts is None:
         return []
-    lines = _report_lines(artefacts, checks.reports(evidence.case, artefacts))
+    lines = _report_lines(artefacts, reports(evidence.case, artefacts))
     if artefacts.profiles:
         digests = Digests(version=1, profiles=artefacts.profiles, errors=())
         lines += [f"          {line}" for line in profiles.table(digests).splitlines()]
@@ -59,10 +60,8 @@ def _summary(case: Case, artefacts: Artefacts) -> str:
     """What the run left, in a line."""
     trace = artefacts.trace
     if trace is None:
-        reports = checks.reports(case, artefacts)
-        return (
-            f"{len(reports)} profiles of this job, {_megabytes(reports)}; to fetch them: {_fetch(artefacts)}"
-        )
+        files = reports(case, artefacts)
+        return f"{len(files)} profiles of this job, {_megabytes(files)}; to fetch them: {_fetch(artefacts)}"
     members = trace.members()
     networks = sorted({name for setup in trace.setups for name in setup.networks})
     return (

@@ -9,7 +9,6 @@ from plugins.judging.figures import billions
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict
-from plugins.modes import checks
 from plugins.modes.checkpoints import (
     GB,
     TIB,
@@ -20,6 +19,7 @@ from plugins.modes.checkpoints import (
     rate_words,
     seconds_words,
 )
+from plugins.modes.checks import artefact_problems
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 
@@ -40,7 +40,7 @@ def takes(case: Case) -> bool:
 def problems(evidence: Evidence) -> list[str]:
     """The reasons why its files are no whole checkpoint, if they are looked at."""
     site = evidence.site
-    return checks.problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
+    return artefact_problems(evidence.case, evidence.artefacts, nodes=site.nodes, network=site.network)
 
 
 def left_lines(_: Evidence) -> list[str]:

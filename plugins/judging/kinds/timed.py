@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from plugins.baselines.changes import since, versions_of
 from plugins.baselines.expected import Expected, expected
-from plugins.baselines.numbers import Numbers
+from plugins.baselines.expected_range import Numbers
 from plugins.baselines.store import Baseline
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.acceptance.decision import asked, decide, runs_of
-from plugins.acceptance.shown import RunShown, Shown
+from plugins.acceptance.scaling import RunShown, Shown
 from plugins.errors import ConfigError
 from plugins.judging.choice import Repeats
-from plugins.record.nodes import node_names
+from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, read_plan
 from plugins.record.summary import AcceptanceRecord
 from plugins.record.verdict import Kind

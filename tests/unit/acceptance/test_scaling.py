@@ -11,9 +11,8 @@ import pytest
 
 from plugins.acceptance.decision import decide
 from plugins.acceptance.recorded import scaling_beside
-from plugins.acceptance.scaling import curves, groups
-from plugins.acceptance.shown import RunShown, Shown
-from plugins.bundle import plan
+from plugins.acceptance.scaling import RunShown, Shown, curves, groups
+from plugins.bundle import plan as bundled_plan
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
@@ -105,16 +104,16 @@ def test_a_session_that_judges_other_scales_keeps_what_fell_short() -> None:
 
 
 def test_a_bundle_has_each_curve_made_anew_by_its_own_smallest_scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "Shown", SimpleNamespace(of=lambda record: record))
+    monkeypatch.setattr(bundled_plan, "Shown", SimpleNamespace(of=lambda record: record))
     run, cases = shown(100.0, 98.0, 80.0), {case.key: case for case in CASES}
     made = [*curves(CASES, run), *curves(CASES[1:], run, 0.05)]
     bundled: Any = SimpleNamespace(
         summary=SimpleNamespace(scaling=made), basis=SimpleNamespace(case=cases.get)
     )
     records: dict[str, Any] = {**run}
-    assert list(plan._scaling_without_plan(bundled, records)) == []
+    assert list(bundled_plan._scaling_without_plan(bundled, records)) == []
     records[LARGE] = None
-    wrong = list(plan._scaling_without_plan(bundled, records))
+    wrong = list(bundled_plan._scaling_without_plan(bundled, records))
     assert len(wrong) == 2
     assert all(LARGE in text for text in wrong)
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from fixtures.backends import compressed
+from fixtures.backends import replay
 from fixtures.backends.base import LogPlace
 from fixtures.backends.replay import ReplayBackend, find_log
 from plugins.errors import SubmitError
@@ -328,7 +328,7 @@ def test_a_compressed_log_that_is_cut_is_one_clear_error(tmp_path: Path, form: s
 def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(compressed, "_MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(replay, "_MOST_BYTES", 3 << 20)
     path = tmp_path / f"log.{form}"
     path.write_bytes(COMPRESS[form](bytes(3 << 20)))
     assert len(replayed(path)) == 3 << 20

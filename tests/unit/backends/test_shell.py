@@ -17,8 +17,7 @@ import pytest
 import fixtures.backends.shell
 from fixtures.backends.shell import KEPT_FIRST, KEPT_LAST, Shell, _Output
 from fixtures.backends.ssh.connection import SshConnection, _Link
-from fixtures.backends.ssh.endpoint import endpoint
-from fixtures.backends.ssh.section import Ssh
+from fixtures.backends.ssh.endpoint import Ssh, endpoint
 from plugins.errors import Unreachable
 
 MARK = b"pacemark-0123456789"

@@ -18,7 +18,7 @@ import pytest
 
 from fixtures.backends.replay import find_log
 from plugins.baselines.baseline_file import load_baselines
-from plugins.baselines.numbers import numbers as known
+from plugins.baselines.expected_range import numbers as known
 from plugins.baselines.store import find, lacking
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe, load_recipe

@@ -18,8 +18,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.record import About, write_record
 from plugins.acceptance.decision import waivers
 from plugins.acceptance.recorded import decided, scaling_record
-from plugins.acceptance.scaling import curves
-from plugins.acceptance.shown import RunShown, Shown
+from plugins.acceptance.scaling import RunShown, Shown, curves
 from plugins.bundle import archive, statement
 from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting

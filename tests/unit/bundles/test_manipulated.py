@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fixtures.session.screening import ScreenedNodes
 from pacemark.__main__ import main
-from plugins.acceptance.shown import UNCHOSEN
+from plugins.acceptance.scaling import UNCHOSEN
 from plugins.bundle import archive
 from plugins.bundle.statement import ENVELOPE
 from plugins.judging.choice import Choice

@@ -15,9 +15,9 @@ from fixtures.fleet import submit
 from fixtures.fleet.fleet import Fleet
 from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
+from fixtures.runs.known import LogFile
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import set_aside
-from fixtures.runs.log_file import LogFile
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import SubmitError, Unreachable, Unsent
 from plugins.recipes.cases import Case

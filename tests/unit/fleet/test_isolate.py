@@ -13,7 +13,7 @@ from plugins.errors import Absent, Infrastructure, SubmitError
 from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer
 from plugins.isolation.probes import Nodes, Probe, Result, Run, Search
-from plugins.isolation.progress import ProbeJob, nodes_of
+from plugins.isolation.rounds import ProbeJob, nodes_of
 from plugins.isolation.search import isolate
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase

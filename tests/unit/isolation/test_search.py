@@ -11,7 +11,7 @@ import pytest
 
 from plugins.isolation.answer import Answer, Ending
 from plugins.isolation.probes import Nodes, Probe, Result, Run, disjoint
-from plugins.isolation.progress import progress
+from plugins.isolation.rounds import progress
 from plugins.isolation.search import isolate
 from tests.bench.fleets import (
     CONGESTED,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.acceptance.shown import Shown
+from plugins.acceptance.scaling import Shown
 from plugins.baselines.store import Baseline
 from plugins.judging.case_record import record_of
 from plugins.judging.choice import Choice, Setting

@@ -20,13 +20,11 @@ from plugins.logs import (
     megatron_lm,
     nemo1,
     nemo2,
+    nodes,
     origin,
-    symptoms,
-    versions,
 )
-from plugins.logs.formats import parser
+from plugins.logs.formats import FORMATS, parser
 from plugins.logs.marks import MARKS
-from plugins.logs.registry import FORMATS
 from plugins.logs.statements import COMMON, Statement
 
 GAP = "\0"
@@ -87,10 +85,10 @@ def _rules() -> Iterator[tuple[str, tuple[bytes, ...], re.Pattern[str]]]:
         yield mark.kind, mark.hints, re.compile(mark.pattern)
     yield "restart", origin.ORIGIN_HINTS, origin.RESTART
     yield "header", origin.ORIGIN_HINTS, origin.HEADER
-    for pattern in (versions._NCCL_VERSION, versions._NODE):
-        yield "version", versions.Versions().hints, pattern
-    for pattern in (symptoms._XID, symptoms._WARNING):
-        yield "symptom", symptoms.SYMPTOM_HINTS, pattern
+    for pattern in (nodes._NCCL_VERSION, nodes._NODE):
+        yield "version", nodes.Versions().hints, pattern
+    for pattern in (nodes._XID, nodes._WARNING):
+        yield "symptom", nodes.SYMPTOM_HINTS, pattern
     for name, patterns in FORMAT_PATTERNS.items():
         reader = parser(name)
         for pattern in patterns:

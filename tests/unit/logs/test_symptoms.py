@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.logs import symptoms
-from plugins.logs.formats import parser
+from plugins.logs import nodes
+from plugins.logs.formats import FORMATS, parser
 from plugins.logs.log import HostError
-from plugins.logs.registry import FORMATS
 
 WARNING = "NCCL WARN NET/IB : "
 
@@ -72,7 +71,7 @@ def test_xids_differ_in_their_numbers_and_other_words_do_not() -> None:
 
 
 def test_the_symptoms_of_a_flood_of_hosts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symptoms, "MOST", 3)
+    monkeypatch.setattr(nodes, "MOST", 3)
     line = f"gpu{{}}:1:9 [0] transport/net_ib.cc:101 {WARNING}mlx5_0:1 Got async event : port error\n"
     hosts = [host for host, _ in told("".join(line.format(host) for host in range(5)))]
     assert hosts == ["gpu0", "gpu1", "gpu2"]

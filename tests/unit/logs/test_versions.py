@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from plugins.logs import Log
 from plugins.logs.formats import parser
-from plugins.logs.versions import MAX_VALUES, OTHERS, Versions
+from plugins.logs.nodes import MAX_VALUES, OTHERS, Versions
 from tests.unit.examples import parse
 
 H100 = "NVIDIA H100 80GB HBM3"

@@ -13,8 +13,8 @@ from plugins.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read
-from plugins.modes import checks
 from plugins.modes.artefacts import Artefacts, parse_artefacts
+from plugins.modes.checks import artefact_problems, expected_reports
 from plugins.recipes.cases import Case, Recipe, load_recipe
 from plugins.record.case import File
 from plugins.record.verdict import Kind
@@ -46,11 +46,11 @@ EIGHT = [(f"profile_{4000 + rank}.nsys-rep", 5000, 160.0) for rank in range(8)]
 
 
 def test_eight_reports_of_eight_ranks_are_all() -> None:
-    assert checks.problems(PROFILE, artefacts(*EIGHT, ("notes.txt", 0, 1.0)), nodes=1) == []
+    assert artefact_problems(PROFILE, artefacts(*EIGHT, ("notes.txt", 0, 1.0)), nodes=1) == []
 
 
 def test_of_more_gpus_eight_ranks_are_profiled() -> None:
-    assert checks.expected_reports(case("70b-profile-fp8-512gpus")) == 8
+    assert expected_reports(case("70b-profile-fp8-512gpus")) == 8
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_of_more_gpus_eight_ranks_are_profiled() -> None:
     ],
 )
 def test_what_is_missing_is_named(files: list[tuple[str, int, float]], words: str) -> None:
-    assert words in "; ".join(checks.problems(PROFILE, artefacts(*files), nodes=1))
+    assert words in "; ".join(artefact_problems(PROFILE, artefacts(*files), nodes=1))
 
 
 def test_a_pair_of_reports_is_told_apart_by_its_kinds() -> None:
     stem = "maxtext_llama2_70b_8n_bf16"
     both = artefacts((f"{stem}-prof.nsys-rep", 5000, 160.0), (f"{stem}-perf.nsys-rep", 5000, 170.0))
     one = artefacts((f"{stem}-prof.nsys-rep", 5000, 160.0), (f"{stem}-perf.nsys-rep", 5000, 99.0))
-    assert checks.problems(PGLE, both, nodes=8) == []
-    assert "there is no profile perf of this job" in checks.problems(PGLE, one, nodes=8)[0]
+    assert artefact_problems(PGLE, both, nodes=8) == []
+    assert "there is no profile perf of this job" in artefact_problems(PGLE, one, nodes=8)[0]
 
 
 def test_what_nobody_has_looked_at_is_no_evidence() -> None:
-    assert checks.problems(PROFILE, None, nodes=1) == ["nobody has looked at what it left on the cluster"]
+    assert artefact_problems(PROFILE, None, nodes=1) == ["nobody has looked at what it left on the cluster"]
 
 
 def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROFILE) -> Judgement:
@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_read_is_not_listed_in_part(tmp_path: Path) -> N
 
 
 def test_without_the_moment_of_its_submission_no_file_is_the_jobs_own() -> None:
-    found = checks.problems(PROFILE, artefacts(*EIGHT, begun=None), nodes=1)
+    found = artefact_problems(PROFILE, artefacts(*EIGHT, begun=None), nodes=1)
     assert "nobody knows which of the 8 files there are of this job" in "; ".join(found)
 
 

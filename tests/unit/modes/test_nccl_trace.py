@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plugins.errors import Infrastructure
 from plugins.logs.nccl import Digest
-from plugins.modes.trace_problems import problems
+from plugins.modes.checks import trace_problems
 from plugins.modes.traces import NcclDigest, in_units, messages_svg, read_digest, table
 from tests.unit.modes.test_nccl import REAL
 from tests.unit.modes.traces import Trace
@@ -77,28 +77,28 @@ def digest_of(data: bytes, **changes: Any) -> NcclDigest:
     ],
 )
 def test_what_is_wrong_with_a_trace_of_16_gpus_on_2_nodes(trace: Trace, said: list[str]) -> None:
-    assert problems(digest_of(trace.whole()), 16, 2, "IB") == said
+    assert trace_problems(digest_of(trace.whole()), 16, 2, "IB") == said
 
 
 def test_two_jobs_in_one_log() -> None:
     both = Trace(nodes=1).whole() + Trace(nodes=1).whole().replace(b"gpu-00:4", b"gpu-00:5")
-    (said,) = problems(digest_of(both), 8, 1, "IB")
+    (said,) = trace_problems(digest_of(both), 8, 1, "IB")
     assert said == "16 ranks made calls, the case has 8: this is the trace of a larger job, or of several"
 
 
 def test_a_network_is_proved_by_a_channel() -> None:
     """On one node none is expected. On two, a host without any is named."""
     whole = Trace().whole()
-    assert problems(digest_of(whole), 16, 2, "IB/GDRDMA") == []
+    assert trace_problems(digest_of(whole), 16, 2, "IB/GDRDMA") == []
     quiet = b"".join(line for line in Trace().lines() if b"via NET/" not in line or b"gpu-00" in line)
-    assert problems(digest_of(quiet), 16, 2, "IB") == ["no channel over a network is seen on gpu-01"]
+    assert trace_problems(digest_of(quiet), 16, 2, "IB") == ["no channel over a network is seen on gpu-01"]
     slower = whole.replace(b"via NET/IB/2/GDRDMA", b"via NET/IB/2")
-    assert problems(digest_of(slower), 16, 2, "IB") == []
-    assert problems(digest_of(slower), 16, 2, "IB/GDRDMA") == [
+    assert trace_problems(digest_of(slower), 16, 2, "IB") == []
+    assert trace_problems(digest_of(slower), 16, 2, "IB/GDRDMA") == [
         "the network is IB, not IB/GDRDMA: GPU 2 on gpu-00, GPU 2 on gpu-01"
     ]
     real = (REAL / "recipe-2.28.9.txt").read_bytes()
-    assert problems(digest_of(real), 2, 1, "IB") == []
+    assert trace_problems(digest_of(real), 2, 1, "IB") == []
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_network_is_proved_by_a_channel() -> None:
 def test_a_network_is_known_by_how_its_name_begins(network: str, expected: str) -> None:
     whole = Trace().whole()
     digest = digest_of(whole.replace(b"NET/IB/", f"{network}/".encode()).replace(b"plugin IB", b"plugin x"))
-    assert problems(digest, 16, 2, expected) == []
-    assert len(problems(digest, 16, 2, "Socket")) == 1
-    assert not problems(digest, 16, 2)
+    assert trace_problems(digest, 16, 2, expected) == []
+    assert len(trace_problems(digest, 16, 2, "Socket")) == 1
+    assert not trace_problems(digest, 16, 2)
 
 
 def test_a_few_torn_lines_are_no_reason() -> None:
@@ -125,10 +125,10 @@ def test_a_few_torn_lines_are_no_reason() -> None:
     lines[at : at + 2] = [lines[at][:60] + lines[at + 1][:30] + lines[at][60:], lines[at + 1][30:]]
     digest = digest_of(b"".join(lines))
     assert digest.counts.torn == 2
-    assert problems(digest, 16, 2, "IB") == []
+    assert trace_problems(digest, 16, 2, "IB") == []
     torn = digest.model_copy(update={"counts": digest.counts.model_copy(update={"torn": 30})})
     cut = digest_of(Trace(steps=40, cut=(9,)).whole()).uneven
-    (world, _) = problems(torn.model_copy(update={"uneven": cut}), 16, 2)
+    (world, _) = trace_problems(torn.model_copy(update={"uneven": cut}), 16, 2)
     assert world.endswith("in communicators of 16 ranks others made 40 collective calls, GPU 1 on gpu-01 20")
 
 
@@ -138,7 +138,7 @@ def test_a_name_that_is_cut_or_glued_is_no_rank_even_of_a_short_trace() -> None:
     found = digest_of(b"".join([*lines, *torn]))
     assert {rank.host for rank in found.ranks} != {rank.host for rank in found.members()}
     assert len(found.members()) == 16
-    assert problems(found, 16, 2, "IB") == []
+    assert trace_problems(found, 16, 2, "IB") == []
 
 
 def test_lines_of_one_rank_that_are_torn_at_once_make_no_short_trace_unwhole() -> None:
@@ -148,7 +148,7 @@ def test_lines_of_one_rank_that_are_torn_at_once_make_no_short_trace_unwhole() -
         lines[n] = lines[n][4:]
     for n, kept in zip(own[4:8], (3, 5, 30, 60), strict=True):
         lines[n] = lines[n][:kept] + b"\n" + lines[n][kept:]
-    assert problems(digest_of(b"".join(lines)), 16, 2, "IB") == []
+    assert trace_problems(digest_of(b"".join(lines)), 16, 2, "IB") == []
 
 
 def test_a_line_whose_begin_was_lost_is_torn() -> None:
@@ -158,13 +158,13 @@ def test_a_line_whose_begin_was_lost_is_torn() -> None:
     lines[at] = lines[at][lines[at].index(b"pCount") :]
     digest = digest_of(b"".join(lines))
     assert digest.counts.torn == 1
-    assert problems(digest, 16, 2, "IB") == []
+    assert trace_problems(digest, 16, 2, "IB") == []
 
 
 def test_many_torn_lines_hide_no_rank_that_stopped() -> None:
     lines = Trace(cut=[3], steps=20).whole().splitlines(keepends=True)
     torn = [line[: len(line) // 2] + b"\n" if number % 7 == 0 else line for number, line in enumerate(lines)]
-    (reason,) = [one for one in problems(digest_of(b"".join(torn)), 16, 2) if "not whole" in one][:1]
+    (reason,) = [one for one in trace_problems(digest_of(b"".join(torn)), 16, 2) if "not whole" in one][:1]
     assert "GPU 3 on gpu-00" in reason
 
 
@@ -172,12 +172,12 @@ def test_a_name_that_torn_lines_seem_to_have_is_no_rank() -> None:
     whole = Trace(steps=60).whole()
     torn = digest_of(whole + b"vg" + whole.splitlines(keepends=True)[-1])
     assert len(torn.ranks) == 17
-    assert problems(torn, 16, 2, "IB") == []
+    assert trace_problems(torn, 16, 2, "IB") == []
 
 
 def test_a_format_that_is_not_known_is_told() -> None:
     other = Trace().whole().replace(b" count ", b" elements ", 140)
-    (said,) = (text for text in problems(digest_of(other), 16, 2, "IB") if "not known" in text)
+    (said,) = (text for text in trace_problems(digest_of(other), 16, 2, "IB") if "not known" in text)
     assert said.startswith("140 of 400 calls cannot be read")
 
 
@@ -186,7 +186,7 @@ def test_what_could_not_be_told_apart_is_no_pass() -> None:
     found = json.loads(answer(whole))
     ranks = [[*row[:4], None, *row[5:]] if number == 3 else row for number, row in enumerate(found["ranks"])]
     digest = digest_of(whole, ranks=ranks, untracked_calls=7, other_ranks=[5, 0])
-    assert problems(digest, 16, 2, "IB") == [
+    assert trace_problems(digest, 16, 2, "IB") == [
         "5 calls are of more ranks than can be told apart",
         "7 calls are of more communicators than can be told apart: the trace may not be whole",
         "too many set-ups: the network of GPU 3 on gpu-00 is not known",
@@ -195,7 +195,7 @@ def test_what_could_not_be_told_apart_is_no_pass() -> None:
 
 def test_a_trace_that_is_not_read_to_its_end() -> None:
     digest = digest_of(Trace().whole(), done=False, files=[["log", 2000, 1000]])
-    assert problems(digest, 16, 2) == ["the trace was not read to its end: 1000 bytes of at least 2000"]
+    assert trace_problems(digest, 16, 2) == ["the trace was not read to its end: 1000 bytes of at least 2000"]
 
 
 def test_the_table() -> None:
@@ -262,6 +262,6 @@ def test_whatever_a_cluster_answers(at: int, gone: int, put: bytes) -> None:
     except Infrastructure:
         return
     for expected in ("IB", "IB/GDRDMA", None):
-        assert all(problems(digest, 2, 2, expected))
+        assert all(trace_problems(digest, 2, 2, expected))
     ElementTree.fromstring(messages_svg(digest, ""))
     table(digest)

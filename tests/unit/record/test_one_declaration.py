@@ -10,7 +10,7 @@ import pytest
 
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.job_record import EarlierJob, JobRecord
-from plugins.record.public import Part
+from plugins.record.lines import Part
 
 JOB = Job(
     ref=JobRef("llama3", "70b-fp8-512gpus", "a-name", "77", "/a/folder", "JobSet", "another-name", "a-uid"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.session.referring import earlier_run
+from fixtures.session.agreed import earlier_run
 from pacemark.__main__ import main
 from plugins.errors import ConfigError
 from plugins.record.case import CaseRecord

@@ -20,12 +20,10 @@ import pytest
 from fixtures import housekeeping
 from fixtures.backends.section import Limits, Machine
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
+from fixtures.runs.known import LogFile, process_start
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.leftovers import cancel_left
+from fixtures.runs.leftovers import cancel_left, stop_run
 from fixtures.runs.lock import RunLock, take_run
-from fixtures.runs.log_file import LogFile
-from fixtures.runs.owner import process_start
-from fixtures.runs.stop import stop_run
 from fixtures.site import Site
 from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import Failure, JobRef
@@ -510,7 +508,7 @@ def test_the_owner_of_a_run_is_asked_to_end(folder: Path, owner: subprocess.Pope
 def test_no_stranger_is_asked_to_end(
     folder: Path, owner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fixtures.runs.stop._OWNER_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.runs.leftovers._OWNER_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
         try:
             name(folder, stranger.pid)

@@ -19,8 +19,7 @@ from fixtures.session.screening import ScreenedNodes
 from plugins.errors import ConfigError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
-from plugins.record.job import Job, JobRef
-from plugins.record.nodes import screened_node
+from plugins.record.job import Job, JobRef, screened_node
 from plugins.record.verdict import Kind
 from plugins.suite.judged import record_in
 from tests.system.support import pacemark

@@ -18,7 +18,7 @@ from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.backends.ssh.section import Ssh
+from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.runs import unconfirmed
 from plugins.errors import Denied, Unreachable, Unsent
 from plugins.record.job import JobRef, JobState, Phase

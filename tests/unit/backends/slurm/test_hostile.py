@@ -20,7 +20,7 @@ from fixtures.backends.slurm.preflight import lacking
 from fixtures.backends.slurm.refusals import asked_limits, compared
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.backends.ssh.section import Ssh
+from fixtures.backends.ssh.endpoint import Ssh
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples

@@ -15,7 +15,7 @@ from fixtures.backends.slurm import survey
 from fixtures.backends.slurm.inventory import associations, partitions
 from fixtures.backends.slurm.shared_folders import FIND_FOLDERS, folders
 from fixtures.backends.slurm.survey import drafted
-from fixtures.backends.ssh.section import Ssh
+from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.site import load_site
 from plugins.errors import SiteError, Unreachable
 

@@ -508,7 +508,7 @@ def test_what_only_paramikos_own_match_exec_needs_is_not_imported() -> None:
     program = (
         "import sys\n"
         "from fixtures.backends.ssh.connection import SshConnection\n"
-        "from fixtures.backends.ssh.section import Ssh\n"
+        "from fixtures.backends.ssh.endpoint import Ssh\n"
         "from plugins.errors import Unreachable\n"
         "try:\n"
         "    SshConnection(Ssh(host='127.0.0.1', port=1, config='/dev/null')).run('true')\n"

@@ -1,4 +1,4 @@
-"""The versions that a run prints, by name. Pure.
+"""What a run prints of its nodes: the versions of NCCL and drivers, and errors of GPUs and networks. Pure.
 
     NCCL version 2.21.5+cuda12.4
     node aks-7, GPUs and driver: 8 NVIDIA H100 80GB HBM3, 550.144.03
@@ -12,6 +12,8 @@ each value is kept.
 from __future__ import annotations
 
 import re
+
+from plugins.logs.log import HostError
 
 _NCCL = b"NCCL version "
 GPUS = b", GPUs and driver: "
@@ -78,3 +80,31 @@ def _counted(text: str) -> list[tuple[str, str]]:
         place = match.end()
         match = _COUNTED.match(text, place)
     return [] if text[place:].strip(" ;") else entries
+
+
+# An XID is as the kernel's log has it, behind the name of the host. The warnings are those of NCCL 2.19 to 2.30:
+# src/debug.cc (the host), src/transport/net_ib.cc `ncclIbAsyncThreadMain` and `ncclIbTest`.
+SYMPTOM_HINTS = (b"NVRM: Xid (", b"NCCL WARN NET/IB")
+
+MOST = 1 << 13
+"""So many different symptoms are kept: some of each node of the largest job."""
+
+_XID = re.compile(
+    r"(?<![\w.:-])(?P<host>[\w.-]{1,63}) kernel: (?:\[[ \d.]{1,20}\] )?NVRM: Xid \([\w:.]{1,40}\): (?P<xid>\d{1,4})\b"
+)
+_WARNING = re.compile(
+    r"(?<![\w.-])(?P<host>[\w.-]{1,63}):\d{1,10}:\d{1,10} \[\d{1,4}\] (?:\S{1,80}:\d{1,6} )?(?:\(\w{1,60}\) )?"
+    r"(?P<words>NCCL WARN NET/IB ?: (?:\S{1,40} )?"
+    r"(?:Got async (?:error )?event ?: (?:port error|local catastrophic error)|async fatal event|Got completion from peer).{0,80})"
+)
+
+
+def keep_symptoms(line: str, known: dict[tuple[str, str], HostError]) -> None:
+    """Add the symptoms of a line that contains one of `SYMPTOM_HINTS` to those that are known by host and kind: the first of each."""
+    symptoms = [HostError(match["host"], f"XID {match['xid']}") for match in _XID.finditer(line)]
+    symptoms += [
+        HostError(match["host"], " ".join(match["words"].split())) for match in _WARNING.finditer(line)
+    ]
+    for symptom in symptoms:
+        if len(known) < MOST:
+            known.setdefault((symptom.host, symptom.kind), symptom)
