@@ -23,7 +23,8 @@ from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.modes.checkpoints import GB
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import BASIS
 from plugins.record.plan import Plan
 from plugins.yamlfile import first_mistake

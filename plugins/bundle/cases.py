@@ -22,7 +22,8 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.kinds.timed import BY_AGREED
 from plugins.modes.checkpoints import GB
 from plugins.outcome import outcome_of
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import REPLAY, Job

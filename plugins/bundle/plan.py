@@ -17,7 +17,8 @@ from plugins.bundle.run import BundledRun
 from plugins.errors import ConfigError
 from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, SUMMARY
 from plugins.record.job import REPLAY

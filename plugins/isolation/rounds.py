@@ -1,4 +1,6 @@
-"""The rounds of an isolation: which probes run together, and what they measured in times of the first round."""
+"""The rounds of an isolation: which probes run together, what they measured in times of the first round, and
+how far an isolation is by their jobs.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Matrix(Strict):
     such nodes. `profiled` is true if the published run profiles a few early steps, and `setting` if it
     sets so and no profiler runs. `measure` is for a recipe
     without published numbers. `rules` names the rules that a configuration must keep before it is sent
-    (`plugins.recipes.megatron`).
+    (`plugins.recipes.expansion`).
 
     The cases: `variants` are further ways to run the same cases, by name. They are collected if asked for.
     With `own_models`, a site may add models.

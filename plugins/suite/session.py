@@ -10,7 +10,8 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.judging.choice import Choice
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import RecipeFile, read_recipe
 
 

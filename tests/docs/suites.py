@@ -7,7 +7,8 @@ from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
 from plugins.baselines.store import lacking
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import Model
 from plugins.recipes.recipe_file import Matrix, RecipeFile, read_releases
 

@@ -11,7 +11,8 @@ from plugins.baselines.baseline_file import Cell as Line
 from plugins.baselines.baseline_file import Table
 from plugins.baselines.store import Baseline, find
 from plugins.metrics import FlopsDefinition
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from tests.fuzz import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2
 from tests.fuzz.job import Job, Page, Renderer, Style, teraflops_of_a_step
 

@@ -208,7 +208,7 @@ def _make_ready() -> None:
     """Make what each session would make again of the same bytes: templates, types of records, recipes and their baselines."""
     # Pytest has to import these first.
     from plugins.baselines.baseline_file import load_baselines
-    from plugins.recipes.cases import load_recipe
+    from plugins.recipes.expansion import load_recipe
     from plugins.record import case, stored, summary
     from plugins.reports import markup, page
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from plugins.logs.formats import read
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.timing import Statistic
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError, collection

@@ -19,7 +19,8 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
-from plugins.recipes.cases import Recipe, load_recipe
+from plugins.recipes.cases import Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef, Phase
 from tests.lab import daemons
 from tests.lab.k8s.cluster import KubernetesLab

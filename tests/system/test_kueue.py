@@ -16,7 +16,8 @@ from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
 from plugins.errors import SubmitError
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab

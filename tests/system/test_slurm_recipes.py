@@ -14,7 +14,8 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
 from plugins.errors import Unreachable
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef, Phase
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage

@@ -14,7 +14,8 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
 from plugins.yaml_text import Loader
 from tests.unit import examples

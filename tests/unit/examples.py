@@ -28,7 +28,8 @@ from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
 from plugins.metrics import Measurement, MfuBasis
 from plugins.outcome import Outcome
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import Job, JobRef, Phase
 from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg

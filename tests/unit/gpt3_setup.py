@@ -12,7 +12,8 @@ import yaml
 
 from fixtures.backends.kubernetes.provision.contract import Contract
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.recipes.cases import Recipe, load_recipe
+from plugins.recipes.cases import Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.setup import NO_STORAGE
 from tests.unit.examples import ROOT
 

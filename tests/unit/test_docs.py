@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.site import load_site
 from plugins.acceptance.decision import asked
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.plan import read_plan
 from plugins.reports.checkout import VERSION
 from tests.docs.schema import anchor

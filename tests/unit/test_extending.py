@@ -29,7 +29,8 @@ from plugins.logs.formats import FORMATS, Format, read
 from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
 from plugins.outcome import outcome_of
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase

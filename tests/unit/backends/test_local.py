@@ -16,7 +16,8 @@ from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.backends.local import Local, LocalBackend
 from plugins.errors import SiteError
 from plugins.logs.log import type_of
-from plugins.recipes.cases import Case, load_recipe
+from plugins.recipes.cases import Case
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef, Phase
 
 PROXY = load_recipe(Path(__file__).resolve().parents[3] / "suites" / "proxy")

@@ -20,7 +20,7 @@ from fixtures.backends import replay
 from fixtures.backends.base import LogPlace
 from fixtures.backends.replay import ReplayBackend, find_log
 from plugins.errors import SubmitError
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import log_rule
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef

@@ -22,7 +22,7 @@ from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import find, lacking
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition, flops_per_sequence
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from plugins.yamlfile import load
 from tests.unit import examples

@@ -11,7 +11,7 @@ from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.timing import Statistic
 from tests.unit import examples, published
 

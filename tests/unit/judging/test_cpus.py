@@ -16,7 +16,7 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.offer import Origin, offer_of
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
 from tests.unit import examples

@@ -24,7 +24,7 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.offer import offer_of
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.job import JobRef
 from plugins.record.stored import case_as_json

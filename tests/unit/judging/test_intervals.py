@@ -16,7 +16,7 @@ from plugins.errors import ConfigError
 from plugins.judging.validity import complete
 from plugins.logs import Log, Step
 from plugins.logs.means import SINGLE, Means
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.timing import Statistic, timing
 from tests.unit import aks, examples
 from tests.unit.examples import problems

@@ -14,7 +14,7 @@ from plugins.judging.validity.training import profiled_as_published
 from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition, flops_per_sequence
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems

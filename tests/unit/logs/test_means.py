@@ -18,7 +18,7 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import explain
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind

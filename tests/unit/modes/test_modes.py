@@ -15,7 +15,8 @@ from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read
 from plugins.modes.artefacts import Artefacts, parse_artefacts
 from plugins.modes.checks import artefact_problems, expected_reports
-from plugins.recipes.cases import Case, Recipe, load_recipe
+from plugins.recipes.cases import Case, Recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.case import File
 from plugins.record.verdict import Kind
 from tests.unit import examples

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plugins.errors import ConfigError
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from tests.unit import examples, published
 
 IDS = """

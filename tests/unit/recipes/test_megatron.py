@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.recipes.megatron import broken_rules, padded_vocabulary, parameters
+from plugins.recipes.expansion import broken_rules, padded_vocabulary, parameters
 from plugins.recipes.models import Model
 
 GPT2 = Model(layers=12, hidden=768, ffn=3072, heads=12, query_groups=12, vocab=50257, mlp="gelu")

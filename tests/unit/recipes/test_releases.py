@@ -9,7 +9,7 @@ import pytest
 from fixtures.site import only_replays
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe, read_releases
 from tests.unit import examples, published
 from tests.unit.recipes.test_cases import RECIPE

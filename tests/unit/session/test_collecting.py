@@ -67,7 +67,7 @@ plugins.recipes
 plugins.recipes.arithmetic
 plugins.recipes.cases
 plugins.recipes.contracts
-plugins.recipes.megatron
+plugins.recipes.expansion
 plugins.recipes.models
 plugins.recipes.recipe_file
 plugins.recipes.variants

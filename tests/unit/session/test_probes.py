@@ -17,7 +17,7 @@ from plugins.isolation.search import isolate
 from plugins.job_files import ParsedLogs
 from plugins.judging.case_record import record_of
 from plugins.logs import Step
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import LOG
 from plugins.record.job import Job, JobRef, JobState
 from tests.unit import examples

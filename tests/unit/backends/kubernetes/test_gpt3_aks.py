@@ -13,7 +13,7 @@ from fixtures.backends.replay import find_log
 from plugins.errors import ConfigError, SubmitError
 from plugins.logs.means import Means
 from plugins.metrics import FlopsDefinition, flops_per_sequence
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
 from plugins.yaml_text import Loader
 from tests.unit import aks

@@ -15,8 +15,8 @@ import yaml
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
 from plugins.errors import ConfigError
-from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import SiteOverlay
+from plugins.recipes.expansion import load_recipe
 
 BASE = """\
 apiVersion: v1

@@ -22,8 +22,8 @@ from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from plugins.errors import ConfigError, Unreachable
-from plugins.recipes.cases import load_recipe
 from plugins.recipes.contracts import reaches
+from plugins.recipes.expansion import load_recipe
 from tests.unit import examples, gke
 from tests.unit.kubeapi import Server, kubeconfig
 

@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.site_draft import Cluster, drafted
 from fixtures.backends.kubernetes.survey import survey
 from fixtures.site import load_site
 from plugins.errors import ConfigError, Denied
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from tests.unit.kubeapi import kubeconfig
 
 SUITES = Path(__file__).resolve().parents[4] / "suites"

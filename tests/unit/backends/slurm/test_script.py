@@ -21,7 +21,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import ConfigError, SiteError, SubmitError, Unreachable
-from plugins.recipes.cases import load_recipe
+from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef
 from tests.unit import examples
 
