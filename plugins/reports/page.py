@@ -12,7 +12,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from plugins.errors import ConfigError
 from plugins.files import write_whole
@@ -211,3 +211,16 @@ def main(arguments: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+class Report(Protocol):
+    """A file that is made of the record of a finished run: the page, CTRF, metrics.
+
+    Allure, JUnit and pytest-benchmark are hooks of pytest, and so are no reports.
+    """
+
+    name: str
+    """The name of the file in the run's folder."""
+
+    def write(self, summary: Summary, folder: Path) -> None:
+        """Write the report into the run's folder, which has all else already. Raises OSError."""

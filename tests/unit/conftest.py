@@ -74,7 +74,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def start(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setattr("fixtures.fleet.examine._AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr("fixtures.fleet.cancel.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.fleet.ending.LOOK_SECONDS", 0.1)
     made: list[Session] = []
 
     def begin(*cases: Case, policy: Policy | None = None, run: str = "", **limits: object) -> Session:

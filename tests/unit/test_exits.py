@@ -22,7 +22,7 @@ from fixtures.backends.slurm.answers import tail, unanswered
 from fixtures.backends.slurm.artefacts import listed
 from fixtures.backends.slurm.job_table import JobTable, from_scontrol
 from fixtures.backends.slurm.states import Explanations
-from fixtures.fleet.states import cleaned
+from fixtures.fleet.follow import cleaned
 from fixtures.site import load_site
 from plugins.errors import ConfigError, SubmitError
 from plugins.record.job import JobRef, JobState, Phase

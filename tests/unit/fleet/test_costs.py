@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.fleet import follow
-from fixtures.fleet.poll_interval import PollInterval
+from fixtures.fleet.controller import PollInterval
 from fixtures.runs.ledger import Ledger
 from fixtures.session import opening, prospects
 from plugins.baselines.store import Baseline

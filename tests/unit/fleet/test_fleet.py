@@ -316,7 +316,7 @@ def test_the_end_of_a_session_waits_once_for_what_cannot_be_cancelled(
         return dict.fromkeys(jobs, "pods that have not ended: a on node-0")
 
     cluster.ends[WIDE.id] = [RUNNING]
-    monkeypatch.setattr("fixtures.fleet.cancel.cancel", cancel)
+    monkeypatch.setattr("fixtures.fleet.ending.cancel", cancel)
     session = start(WIDE, cancel_seconds=0.2)
     until(lambda: session.entries()[WIDE.id].status == "submitted")
     session.fleet.stop()

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from fixtures.fleet.poll_interval import SLOWEST, PollInterval
+from fixtures.fleet.controller import SLOWEST, PollInterval
 
 
 def asked(seconds: float, *, near: float = 0.0, changes: float = 0.0, fastest: float = 1.0) -> list[float]:

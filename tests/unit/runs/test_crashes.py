@@ -33,7 +33,7 @@ class Lab(Site):
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Quick, "launch_bound", 0.0)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr("fixtures.fleet.cancel.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fixtures.fleet.ending.LOOK_SECONDS", 0.02)
     monkeypatch.setattr("fixtures.runs.leftovers._LOOK_SECONDS", 0.02)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_SECONDS", 0.02)
 
