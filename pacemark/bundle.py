@@ -17,8 +17,8 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_run
 from fixtures.runs.leaks import leaks
+from fixtures.runs.ledger import damage_of, read_ledger
 from fixtures.runs.lock import RunLock
-from fixtures.runs.opening import damage_of, read_ledger
 from pacemark import Command
 from plugins.bundle import archive, statement
 from plugins.bundle.examination import OF_RUN

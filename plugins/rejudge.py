@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from plugins.baselines.accelerators import ACCELERATORS
+from plugins.baselines.baseline_file import ACCELERATORS
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.job_files import ParsedLogs

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plugins.isolation.answer import SHOWN, percent
-from plugins.isolation.statistics import LEAST, SHARE, Peers, two_kinds
+from plugins.isolation.evidence import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
 from plugins.record.job_record import EarlierJob
 from plugins.record.summary import NodeState, ScreenedNode, Screening

@@ -1,4 +1,4 @@
-"""The contents of a baselines file: tables of published numbers, with all that makes them comparable.
+"""A baselines file: tables of published numbers, with all that makes them comparable; data sheets of accelerators.
 
 If a table has no source, release or definition, or lacks a number, it is refused when it is read. There are
 no placeholders.
@@ -209,3 +209,33 @@ class BaselineFile(Strict):
 def load_baselines(path: Path) -> BaselineFile:
     """Read a baselines file. Raises ConfigError with the line of each mistake or placeholder."""
     return load(path, BaselineFile)
+
+
+ACCELERATORS = "accelerators.yaml"
+
+
+class Accelerator(Strict):
+    """The dense peak of an accelerator in TFLOP/s per GPU, by dtype. NVLink connects `nvlink` GPUs.
+
+    `nvlink_gb_per_second` is what NVLink moves from one GPU in GB/s, and as much to it at the same time: half of the
+    data sheet's figure, which is of both. `clock_mhz` is the SM clock at which it has that peak.
+    """
+
+    name: str
+    peak: dict[str, Annotated[float, Field(gt=0)]]
+    nvlink: int = Field(default=1, gt=0)
+    nvlink_gb_per_second: float | None = Field(default=None, gt=0)
+    clock_mhz: float | None = Field(default=None, gt=0)
+    source: Stated
+
+
+class AcceleratorFile(Strict):
+    """`baselines/accelerators.yaml`."""
+
+    accelerators: dict[str, Accelerator]
+
+
+@lru_cache
+def accelerators(folder: Path) -> dict[str, Accelerator]:
+    """The data sheets in this folder, by the type of GPU. Raises ConfigError with the line of each mistake."""
+    return load(folder / ACCELERATORS, AcceleratorFile).accelerators

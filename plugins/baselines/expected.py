@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from plugins.baselines.accelerators import accelerators
-from plugins.baselines.baseline_file import Cell, Primary
+from plugins.baselines.baseline_file import Cell, Primary, accelerators
 from plugins.baselines.store import Baseline, tables_of
 from plugins.metrics import (
     FlopsDefinition,

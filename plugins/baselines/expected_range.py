@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.baselines.accelerators import Accelerator, accelerators
-from plugins.baselines.baseline_file import Cell, Reference
+from plugins.baselines.baseline_file import Accelerator, Cell, Reference, accelerators
 from plugins.baselines.expected import Counting, counting, expected, usual_statistic
 from plugins.baselines.store import Baseline, lacking, numbers_of, references, unfit
 from plugins.recipes.cases import Case

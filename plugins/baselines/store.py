@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.baselines.accelerators import ACCELERATORS
-from plugins.baselines.baseline_file import Cell, Reference, Table, load_baselines
+from plugins.baselines.baseline_file import ACCELERATORS, Cell, Reference, Table, load_baselines
 from plugins.baselines.changes import shown
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from plugins.baselines.accelerators import accelerators
-from plugins.baselines.baseline_file import Table
+from plugins.baselines.baseline_file import Table, accelerators
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.store import Baseline, find, references

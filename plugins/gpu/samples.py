@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from plugins.wrapped import plain
+from plugins.logs.origin import plain
 
 # Eight GPUs, sampled twice a second for half an hour. Longer lines are cut, further ones are not kept.
 MAX_LINES = 1 << 15

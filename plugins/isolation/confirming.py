@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from plugins.isolation.answer import Answer, Part, Test
-from plugins.isolation.evidence import Evidence, compared, explaining, often_slow
+from plugins.isolation.evidence import Evidence, Peers, compared, explaining, often_slow
 from plugins.isolation.probes import Pair, Search
 from plugins.isolation.rounds import REFERENCES, good_pairs, measure
-from plugins.isolation.statistics import Peers
 
 # Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
 CONFIRMING = 2

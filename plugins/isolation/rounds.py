@@ -12,9 +12,8 @@ from itertools import count
 
 from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer, percent
-from plugins.isolation.evidence import Evidence
+from plugins.isolation.evidence import FEWEST, Evidence
 from plugins.isolation.probes import Groups, Nodes, Pair, Probe, Result, Search, disjoint
-from plugins.isolation.statistics import FEWEST
 
 # Pairs of good nodes, and good nodes, that run beside suspects, and tell how fast the fleet is by then.
 REFERENCES = 8

@@ -14,10 +14,19 @@ from dataclasses import replace
 
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
 from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, slow_leaves
-from plugins.isolation.evidence import EXPLAINS, NOISE, Evidence, compared
+from plugins.isolation.evidence import (
+    EXPLAINS,
+    FEWEST,
+    LEAST,
+    MANY,
+    NOISE,
+    Evidence,
+    Peers,
+    compared,
+    two_kinds,
+)
 from plugins.isolation.probes import Nodes, Result, Search
 from plugins.isolation.rounds import Unequal, good_pairs, measure
-from plugins.isolation.statistics import FEWEST, LEAST, MANY, Peers, two_kinds
 from plugins.words import first_of
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.

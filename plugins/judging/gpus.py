@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.baselines.accelerators import Accelerator
-from plugins.baselines.baseline_file import Table
+from plugins.baselines.baseline_file import Accelerator, Table
 from plugins.gpu import causes as gpu_causes
 from plugins.gpu.samples import Gpus
 from plugins.judging.verdicts import Verdict

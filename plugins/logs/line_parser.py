@@ -11,11 +11,9 @@ from dataclasses import replace
 from plugins.logs.log import Attempt, FlopsName, HostError, Log, Step, Tells
 from plugins.logs.log_lines import Lines, Reader, line_search
 from plugins.logs.marks import MARKS, Mark
-from plugins.logs.nodes import GPUS, SYMPTOM_HINTS, Versions, keep_symptoms
-from plugins.logs.origin import BEGINNING, HEADER, ORIGIN_HINTS, RESTART, contents, label_of, stamp_of
+from plugins.logs.nodes import GPUS, SYMPTOM_HINTS, TransportLines, Versions, keep_symptoms
+from plugins.logs.origin import BEGINNING, HEADER, ORIGIN_HINTS, RESTART, contents, label_of, plain, stamp_of
 from plugins.logs.statements import COMMON, Statement, Statements, printable
-from plugins.logs.transports import TransportLines
-from plugins.wrapped import plain
 
 # Limits above what any recipe prints, so that a broken log cannot fill the memory. Longer lines are cut;
 # further steps, restarts and checkpoints are not kept. A log driver may wrap several lines in one.

@@ -1,6 +1,6 @@
 """Digests an NCCL trace where it lies, with flat memory. Runs alone, on Python 3.6 and later, as `python3 -`.
 
-`plugins.logs.transports` reads the same lines in the log of any run.
+`plugins.logs.nodes` reads the same lines in the log of any run.
 
     python3 nccl.py --state STATE --limit-seconds N FILE...
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from plugins.logs.transports import named, other_networks, some_hosts
+from plugins.logs.nodes import named, other_networks, some_hosts
 from plugins.modes import checkpoints
 from plugins.modes.artefacts import Artefacts, are, few
 from plugins.modes.traces import NcclDigest, Rank

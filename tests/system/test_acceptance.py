@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.opening import read_ledger
+from fixtures.runs.ledger import read_ledger
 from pacemark.__main__ import main
 from plugins.record.plan import PLAN
 from plugins.reports.page import HTML

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.opening import read_ledger
+from fixtures.runs.ledger import read_ledger
 from tests.lab import daemons
 from tests.system.support import GUARD, ROOT, finish, pacemark, signal_group, start, until
 from tests.system.test_proxy import CPU_ONLY, TINY

@@ -20,7 +20,7 @@ from fixtures.backends.slurm.script import Script, launch_of
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
-from fixtures.runs.opening import read_ledger
+from fixtures.runs.ledger import read_ledger
 from tests.lab.daemons import LabError, command
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import Gate

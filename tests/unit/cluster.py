@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fixtures.backends.base import Backend, LogCopy, LogPiece, LogPlace
 from fixtures.backends.section import Limits, Machine
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob

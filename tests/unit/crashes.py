@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.section import Limits
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs import known
 from fixtures.runs.ledger import Ledger

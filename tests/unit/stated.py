@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from plugins.baselines.accelerators import Accelerator, accelerators
+from plugins.baselines.baseline_file import Accelerator, accelerators
 from plugins.judging.validity import Started
 from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun

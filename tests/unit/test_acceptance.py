@@ -15,8 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.opening import read_ledger
+from fixtures.runs.ledger import Ledger, read_ledger
 from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
 from plugins.acceptance.scaling import RunShown, Shown, curves
 from plugins.judging.choice import Choice, Setting

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.backends.base import Backend, LogPiece, LogPlace
 from fixtures.backends.section import BACKENDS, Machine, Registered
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob, job_of

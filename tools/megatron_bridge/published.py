@@ -22,8 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from plugins.baselines.accelerators import accelerators
-from plugins.baselines.baseline_file import BaselineFile
+from plugins.baselines.baseline_file import BaselineFile, accelerators
 from plugins.errors import ConfigError
 from plugins.logs import FlopsName
 from plugins.metrics import FlopsDefinition, flops_per_sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from plugins import words
-from plugins.baselines.accelerators import Accelerator
+from plugins.baselines.baseline_file import Accelerator
 from plugins.logs import Log
 from plugins.logs.log import Fact
 from plugins.recipes.cases import Case

@@ -9,7 +9,7 @@ from dataclasses import replace
 from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs.marks import MARKS
-from plugins.logs.transports import other_networks
+from plugins.logs.nodes import other_networks
 from plugins.modes import checkpoints
 
 PROFILED_UNTIL = 11

@@ -16,9 +16,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
-from fixtures.runs.ledger import Ledger
+from fixtures.runs.ledger import Ledger, open_ledger
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.opening import open_ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import accelerators
 from plugins.errors import ConfigError
 from tests.unit import examples
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from plugins.baselines.accelerators import ACCELERATORS, accelerators
-from plugins.baselines.baseline_file import load_baselines
+from plugins.baselines.baseline_file import ACCELERATORS, accelerators, load_baselines
 from plugins.baselines.expected_range import (
     EFFICIENCY,
     FASTER,

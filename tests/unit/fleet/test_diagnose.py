@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Budget, Policy, PricedCase, Symptom
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob

@@ -12,7 +12,7 @@ import pytest
 
 from fixtures.backends.section import Limits
 from fixtures.fleet import submit
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
 from fixtures.runs.known import LogFile

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.planned import PlannedJob
 from plugins.errors import Absent, Busy, Denied, Unreachable

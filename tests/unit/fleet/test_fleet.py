@@ -17,7 +17,7 @@ import pytest
 from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, LogPlace
 from fixtures.backends.section import Limits
 from fixtures.fleet import follow, log_reading, submit
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger

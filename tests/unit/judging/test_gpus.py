@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import accelerators
 from plugins.baselines.store import find
 from plugins.gpu import causes as gpu_causes
 from plugins.gpu.samples import Gpus, Process, Product, Sample, State, parse_gpus

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import accelerators
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.judging.validity import Started
-from plugins.logs import transports
+from plugins.logs import nodes
 from plugins.logs.formats import parser
 from plugins.record.verdict import Kind
 from plugins.timing import Statistic
@@ -145,7 +145,7 @@ def test_the_processes_do_not_depend_on_the_pieces(size: int, length: int) -> No
 
 
 def test_so_many_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transports, "MAX_LINES", 100)
+    monkeypatch.setattr(nodes, "MAX_LINES", 100)
     log = parse(start() + nemo2_text())
     assert 0 < len(log.processes) < 512
     assert len(log.steps) == 50

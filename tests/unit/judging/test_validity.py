@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import accelerators
 from plugins.judging.validity import complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from plugins.baselines.accelerators import Accelerator, accelerators
+from plugins.baselines.baseline_file import Accelerator, accelerators
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.baselines.accelerators import accelerators
+from plugins.baselines.baseline_file import accelerators
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log
 from plugins.logs.formats import parser, read

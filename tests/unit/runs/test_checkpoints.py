@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fixtures import housekeeping
-from fixtures.fleet.fleet import Fleet
+from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from fixtures.runs.ledger import Ledger

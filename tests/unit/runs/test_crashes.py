@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.folders import Summary
+from fixtures.runs.ledger import open_ledger
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.opening import open_ledger
 from fixtures.runs.resume import resumed
 from fixtures.site import Site
 from plugins.record.lines import JOBS_LOG

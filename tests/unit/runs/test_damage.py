@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.opening import damage_of, open_ledger, read_ledger
+from fixtures.runs.ledger import Ledger, damage_of, open_ledger, read_ledger
 from plugins.errors import ConfigError
 from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG
