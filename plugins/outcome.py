@@ -20,22 +20,6 @@ THIS_MACHINE = "this machine"
 
 
 @dataclass(frozen=True)
-class Diagnosed:
-    """What was done to find the cause of a case's verdict.
-
-    `jobs` are the ends of the case's jobs in other modes, by mode. They ran on the nodes of its own last job.
-    `why_none` says why it was asked for and cannot be done at all. `command` runs the case again, but lacks
-    the budget of a diagnosis; "" if none is possible, or if one was made. `recording` runs the case in its
-    other modes, and records their digests.
-    """
-
-    jobs: Mapping[str, Outcome] = field(default_factory=dict)
-    why_none: str = ""
-    command: str = ""
-    recording: str = ""
-
-
-@dataclass(frozen=True)
 class Isolated:
     """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
 
@@ -81,7 +65,7 @@ class Outcome:
     oldest first. `setup` says what was done before the launch. `versions` are those that the site file
     states.
 
-    `diagnosis` is of interest if the verdict is too slow or noisy. `isolated` is None if no node was probed.
+    `isolated` is None if no node was probed.
     """
 
     gpu: str
@@ -91,7 +75,6 @@ class Outcome:
     earlier: tuple[Job, ...] = ()
     setup: str = "the stage was checked and ready"
     versions: Mapping[str, str] = field(default_factory=dict)
-    diagnosis: Diagnosed = field(default_factory=Diagnosed)
     isolated: Isolated | None = None
 
     @property

@@ -129,8 +129,8 @@ def _told_otherwise(
     else:
         records[path] = judged
     for name, stored in records.items():
-        # An offer for the site's baselines, and what other jobs say of the cause, are not of its own log.
-        comparable = replace(stored, recording=None, diagnosis=None, isolation=None)
+        # An offer for the site's baselines, and what probes say of its nodes, are not of its own log.
+        comparable = replace(stored, recording=None, isolation=None)
         different = differing(case_as_json(comparable), case_as_json(made))
         if different:
             yield f"{case}: {name} differs from its log and the ledger in {different}"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer, percent
 from plugins.isolation.evidence import FEWEST, Evidence
 from plugins.isolation.probes import Groups, Nodes, Pair, Probe, Result, Search, disjoint
@@ -159,11 +158,6 @@ def good_pairs(evidence: Evidence, near: Iterable[str], busy: Iterable[str]) -> 
 
 
 _MODE = re.compile(r"isolate(\d+)x(\d+)\.(\d+)-(.+)")
-
-
-def isolates(mode: str) -> bool:
-    """Whether a job with this mode is a part of an isolation."""
-    return mode == PROOF or ProbeJob.parse(mode) is not None
 
 
 @dataclass(frozen=True)

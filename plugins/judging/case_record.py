@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from plugins.baselines.expected import Expected
 from plugins.gpu.causes import unlike
 from plugins.judging import identity
-from plugins.judging.diagnosis import Diagnosis, ModeRun
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace_report import beside
 from plugins.judging.verdicts import Band
@@ -49,7 +48,6 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         recording=recording,
         checkpoint=_checkpoint(judgement.written),
         artefacts=None if judgement.artefacts is None else _part(parts.Left, judgement.artefacts),
-        diagnosis=_diagnosis(judgement.diagnosis),
         isolation=_isolation(judgement.isolated),
         slow_gpus=_slow_gpus(judgement) if case.node else None,
         configuration={
@@ -139,22 +137,6 @@ def _checkpoint(written: Written | None) -> parts.WrittenCheckpoint | None:
     )
 
 
-def _diagnosis(diagnosis: Diagnosis | None) -> parts.DiagnosedCause | None:
-    """What is known of the cause of a verdict."""
-    if diagnosis is None or not diagnosis.headline:
-        return None
-    good, now = diagnosis.transport
-    figures = diagnosis.figures or {}
-    return _part(
-        parts.DiagnosedCause,
-        diagnosis,
-        figures={part: parts.Change(good=before, now=seconds) for part, (before, seconds) in figures.items()},
-        transport=parts.Transport(good=good or None, now=now or None),
-        jobs=tuple(_diagnosis_job(run) for run in diagnosis.runs),
-        command=diagnosis.command or None,
-    )
-
-
 def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
     if isolated is None:
         return None
@@ -173,13 +155,6 @@ def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
 def _slow_gpus(judgement: Judgement) -> tuple[str, ...]:
     """The GPUs that are slower than the others of their node, as a remark or the verdict has them too."""
     return tuple(unlike(judgement.gpus.timed)) if judgement.gpus else ()
-
-
-def _diagnosis_job(run: ModeRun) -> parts.DiagnosisJob:
-    job, good = run.outcome.job, None
-    if run.good is not None:
-        good = _part(parts.GoodRun, run.good)
-    return _part(parts.DiagnosisJob, run, job.ref, state=job.state.raw, nodes=job.state.nodes, good=good)
 
 
 def _mfu_definition(judgement: Judgement, basis: MfuBasis | None) -> parts.MfuDefinition | None:

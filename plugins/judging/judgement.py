@@ -9,8 +9,6 @@ from plugins.baselines.baseline_file import Reference
 from plugins.baselines.changes import versions_of
 from plugins.baselines.expected import Expected
 from plugins.gpu.samples import Gpus
-from plugins.judging.diagnosis import Diagnosis
-from plugins.judging.diagnosis import explain as explain_diagnosis
 from plugins.judging.evidence import Evidence
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
@@ -45,13 +43,9 @@ class Conclusion:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(Conclusion):
-    """The judgement of one case.
-
-    `diagnosis` is what is known of the cause of its verdict, `isolated` which of its nodes are slow, if they were probed.
-    """
+    """The judgement of one case. `isolated` says which of its nodes are slow, if they were probed."""
 
     evidence: Evidence
-    diagnosis: Diagnosis | None = None
     isolated: Isolated | None = None
 
     @property
@@ -85,16 +79,9 @@ class Judgement(Conclusion):
         return versions_of(self.outcome, self.log)
 
     @property
-    def diagnosable(self) -> bool:
-        """Whether it is worth finding the cause: the pace is measured, and it is not the expected one."""
-        return self.measurement is not None and self.verdict.kind in (Kind.TOO_SLOW, Kind.NOISY)
-
-    @property
     def text(self) -> str:
         """Headline, figures and remarks, for a terminal."""
         lines = [f"  {line}" for line in self.details]
-        if self.diagnosis is not None:
-            lines += [f"  {line}" for line in explain_diagnosis(self.diagnosis)]
         if self.isolated is not None:
             lines += [f"  isolation {self.isolated.headline}"]
         lines += [f"  remark    {remark}" for remark in self.verdict.remarks]

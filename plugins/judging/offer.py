@@ -7,7 +7,7 @@ into the site's table. Only a steady run is recorded; a noisy one is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from plugins.baselines.baseline_file import Cell
 from plugins.baselines.changes import nodes_of
@@ -50,6 +50,8 @@ class Origin:
 def offer_of(judgement: Judgement, origin: Origin) -> Offer | str:
     """What this judgement offers for the site's table, or the reason why there is none."""
     measurement = judgement.measurement
+    if not judgement.case.is_timed:
+        return "its pace is not judged"
     if measurement is None or judgement.outcome.job.failure == "given up":
         return f"no whole and valid run: {judgement.verdict.headline}"
     reason, basis = _refusal(judgement, measurement), measurement.mfu_basis
@@ -73,27 +75,6 @@ def offer_of(judgement: Judgement, origin: Origin) -> Offer | str:
         flops=basis.definition,
         cell=_cell(judgement, measurement, origin, with_time=not measured_peak),
     )
-
-
-def digest(judgement: Judgement, origin: Origin) -> dict[str, Any] | str:
-    """What the digests of a run in another mode are recorded with, or the reason why there is none to record."""
-    case, outcome, artefacts = judgement.case, judgement.outcome, judgement.artefacts
-    if judgement.verdict.kind is not Kind.PASSED or artefacts is None:
-        return f"no whole and valid run: {judgement.verdict.headline}"
-    if not artefacts.profiles and artefacts.trace is None:
-        return "; ".join([f"no digest was made of what is in {artefacts.folder}", *artefacts.notes])
-    return {
-        "case": case.id,
-        "release": case.release,
-        "dtype": case.dtype,
-        "gpu": outcome.gpu,
-        "configuration": case.identity(),
-        "run": origin.run,
-        "date": origin.date,
-        "job": outcome.known_job,
-        "nodes": nodes_of(outcome),
-        "versions": judgement.versions,
-    }
 
 
 def _refusal(judgement: Judgement, measurement: Measurement) -> str:

@@ -18,7 +18,7 @@ from plugins.words import shown
 from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1 << 20
-UNKNOWN_LIMIT = 0.20
+_UNKNOWN_LIMIT = 0.20
 """If more than this share of the kernels' time is in no category, the shares mislead."""
 
 _NAMES = 400
@@ -45,11 +45,6 @@ class StepShares(Strict):
     data: Time
     checkpoint: Time
     head: Time
-
-    @property
-    def unmarked_gap(self) -> int:
-        """The gap without what is marked in it as data and checkpoint."""
-        return self.gap - self.data - self.checkpoint
 
     @model_validator(mode="after")
     def _whole(self) -> StepShares:
@@ -242,7 +237,7 @@ def _time(totals: Iterable[Total]) -> int:
 def _remarks(digests: Digests) -> list[str]:
     lines = []
     for profile in digests.ranks:
-        if profile.unknown_share > UNKNOWN_LIMIT:
+        if profile.unknown_share > _UNKNOWN_LIMIT:
             lines.append(
                 f"{shown(profile.who)}: {profile.unknown_share:.0%} of the kernels' time is in no category: the shares"
                 " of compute and communication mislead"

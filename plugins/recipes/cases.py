@@ -262,27 +262,13 @@ class Recipe:
         return self.file.cpu_environment if case.accelerator == "cpu" else {}
 
     def case(self, case_id: str) -> Case | None:
-        """The case of this id. `<id>/<mode>`, the id of a diagnosis' job, is the case in that mode; `<id>/proof` is the case itself."""
+        """The case of this id. `<id>/proof`, the id of the job that proves an isolation, is the case itself."""
         node = screened_node(case_id)
         if node:
             usual = self.case(case_id.removesuffix(f".{node}"))
             return usual and replace(usual, node=node)
-        timed, _, mode = case_id.partition("/")
-        case = next((case for case in self.cases if case.id == timed), None)
-        if case is None or mode in ("", PROOF):
-            return case
-        return self.in_mode(case, mode)
-
-    def diagnostic_modes(self, case: Case) -> tuple[Case, ...]:
-        """The same case in the modes that tell the cause of its pace: profile and NCCL trace."""
-        names = [name for name, v in self.file.variants.items() if v.profiles is not None or v.nccl_trace]
-        return tuple(mode for mode in (self.in_mode(case, name) for name in names) if mode is not None)
-
-    def in_mode(self, case: Case, mode: str) -> Case | None:
-        """The same case in another mode, such as `profile`; None if it has no such mode."""
-        size = f"{case.size}-{mode}"
-        wanted = (mode, size, case.dtype, case.gpus)
-        return next((c for c in self.cases if (c.variant, c.size, c.dtype, c.gpus) == wanted), None)
+        wanted = case_id.removesuffix(f"/{PROOF}")
+        return next((case for case in self.cases if case.id == wanted), None)
 
 
 def same_reports(first: Case, second: Case) -> bool:

@@ -16,7 +16,7 @@ from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Job, screened_node
 from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.lines import Part
-from plugins.record.verdict import Cause, Kind
+from plugins.record.verdict import Kind
 from plugins.yamlfile import Strict
 
 
@@ -149,69 +149,6 @@ class Left(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change(Part):
-    """A part of a step, in seconds."""
-
-    good: float | None
-    now: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transport(Part):
-    """How many ranks use which network, in words."""
-
-    good: str | None
-    now: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoodRun(Part):
-    """The recorded digest that a job of a diagnosis compares with."""
-
-    run: str
-    date: str
-    nodes: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnosisJob(Part):
-    """A job of the case in another mode."""
-
-    mode: str
-    id: str
-    name: str
-    state: str
-    nodes: str
-    gpu_hours: float | None
-    why_not: str
-    """Why it is no evidence; empty if it is."""
-    good: GoodRun | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnosedCause(Part):
-    """What is known of the cause of a verdict that is too slow or noisy."""
-
-    cause: Cause | None
-    """null if no job tells anything."""
-    headline: str
-    ranks: tuple[str, ...]
-    """Where it is; empty: on all ranks."""
-    slowest: str | None
-    """The rank with the most work of its own."""
-    last: str | None
-    """The rank that arrives last at the collectives."""
-    collective: str | None
-    figures: Mapping[str, Change]
-    """Each part of a step."""
-    transport: Transport
-    lines: tuple[str, ...]
-    jobs: tuple[DiagnosisJob, ...]
-    command: str | None
-    """What would find the cause, if no diagnosis was made."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SlowPart(Part):
     """What slows the case: a node, its network, a link or a leaf."""
 
@@ -313,10 +250,9 @@ class CaseRecord(Part):
     """Where its pace should be by the published numbers of other scales; left out unless the case has no number itself. `expected` is null, or the middle of the range if an acceptance plan has it decide."""
     references: tuple[Compared, ...] | None
     recording: Mapping[str, Any] | None
-    """With `--record-baselines`: the cell that is offered for the site's own table, or `digest`, or `refused`."""
+    """With `--record-baselines`: the cell that is offered for the site's own table, or `refused`."""
     checkpoint: WrittenCheckpoint | None
     artefacts: Left | None
-    diagnosis: DiagnosedCause | None
     isolation: Annotated[IsolatedParts | None, Field(exclude_if=lambda value: value is None)] = None
     """Which of its nodes slow it, by probes of them; left out if none were made."""
     slow_gpus: Annotated[tuple[str, ...] | None, Field(exclude_if=lambda value: value is None)] = None

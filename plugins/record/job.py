@@ -78,9 +78,9 @@ class Phase(StrEnum):
 class JobRef:
     """A job on its cluster.
 
-    `recipe` and `case_id` are those of its case, or `SETUP_CASE`. The `case_id` of a job that diagnoses a case
-    is that of the case and the mode: `70b-fp8-512gpus/profile`. That of a job of another recipe, which probes the nodes
-    of a case, begins with the recipe of the case: `llama3+70b-fp8-512gpus/isolate1x1.1-gpu017`.
+    `recipe` and `case_id` are those of its case, or `SETUP_CASE`. The `case_id` of a job of an
+    isolation is that of the case and the mode: `70b-fp8-512gpus/proof`. That of a job of another recipe, which probes the
+    nodes of a case, begins with the recipe of the case: `llama3+70b-fp8-512gpus/isolate1x1.1-gpu017`.
     `name` is unique to the case and the run. `id` is the cluster's own id of the job, "" if it is not known.
     `folder` is where the job's logs are written, "" if that is not known.
     `kind` is the kind of the job's object on Kubernetes, "" elsewhere.
@@ -113,8 +113,8 @@ class JobRef:
         return cls(recipe, f"{case.replace('/', '+')}/{mode}", name)
 
     @property
-    def diagnoses(self) -> str:
-        """The key of the case whose verdict this job is to explain; "" for a case's own job."""
+    def isolates(self) -> str:
+        """The key of the case whose slow nodes this job is to find; "" for a case's own job."""
         case, _, mode = self.case_id.partition("/")
         if not mode:
             return ""
@@ -123,7 +123,7 @@ class JobRef:
 
     @property
     def mode(self) -> str:
-        """The mode that a job runs which diagnoses a case."""
+        """What a job of an isolation runs: a probe, or the proof; "" for a case's own job."""
         return self.case_id.partition("/")[2]
 
     @property
@@ -228,7 +228,7 @@ class Job:
     @property
     def is_case(self) -> bool:
         """Whether this is a case's own job, and so a row of the verdicts."""
-        return bool(self.gpus) and not self.ref.diagnoses
+        return bool(self.gpus) and not self.ref.isolates
 
     @property
     def may_run(self) -> bool:

@@ -236,7 +236,7 @@ class Summary(Ending, Session):
     totals: Mapping[Kind, int]
     """The number of cases with each verdict."""
     gpu_hours: float
-    """Of all jobs of the run: of earlier tries, diagnoses and cancelled jobs too. Of a job that the cluster started again, the earlier attempts count if the cluster tells how long they ran. A replay has none."""
+    """Of all jobs of the run: of earlier tries, isolations and cancelled jobs too. Of a job that the cluster started again, the earlier attempts count if the cluster tells how long they ran. A replay has none."""
     repeated: RunsSaved | None
     """null without `--repeat-undecided`."""
     left_out: tuple[LeftOut, ...]

@@ -1,4 +1,4 @@
-"""How a case and a session can end, which cases are left out, and what can make a step longer."""
+"""How a case and a session can end, and which cases are left out."""
 
 from __future__ import annotations
 
@@ -65,16 +65,3 @@ class LeftOut(Part):
     @property
     def keys(self) -> list[str]:
         return [f"{self.recipe}/{case_id}" for case_id in self.ids]
-
-
-class Cause(StrEnum):
-    """What made a step longer."""
-
-    COMPUTE = "compute"
-    COMMUNICATION = "exposed communication"
-    TRANSPORT = "transport"
-    GAP = "host gap"
-    DATA = "data"
-    CHECKPOINT = "checkpoint"
-    COPIES = "copies"
-    UNKNOWN = "cannot tell"

@@ -137,7 +137,7 @@ class CaseView:
         return next((path for name in names if (path := f"{self.id}/{name}") in self.files), "")
 
     def log_in(self, part: str) -> str:
-        """The path of the log in a folder of the case's folder, an earlier try's or a mode's; "" if there is none."""
+        """The path of the log in a folder of the case's folder, an earlier try's; "" if there is none."""
         path = f"{self.id}/{part}/{LOG}"
         if not (self.folder / path).is_file():
             return ""

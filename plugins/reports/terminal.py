@@ -87,10 +87,8 @@ def print_table(
 
 
 def _details(record: CaseRecord) -> list[str]:
-    """The remarks on a case, the cause of its verdict, and what others reached."""
+    """The remarks on a case, the nodes that slow it, and what others reached."""
     lines = [f"remark: {remark}" for remark in record.remarks]
-    if record.diagnosis is not None:
-        lines += [record.diagnosis.headline, *record.diagnosis.lines]
     if record.isolation is not None:
         lines.append(record.isolation.headline)
     return lines + [" ".join(reference.text.split()) for reference in record.references or ()]

@@ -12,16 +12,13 @@ import pytest
 
 from plugins.errors import ConfigError
 from plugins.job_files import ParsedLogs
-from plugins.judging import diagnosis
 from plugins.judging.case_record import record_of
-from plugins.judging.cause import find_cause
 from plugins.judging.choice import Setting
-from plugins.judging.diagnosis import Diagnosis
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.judging.offer import Origin, digest, offer_of
-from plugins.outcome import Diagnosed, Outcome
+from plugins.judging.offer import Origin, offer_of
+from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
 from plugins.reports.case_folder import write_case
@@ -46,8 +43,8 @@ class Judge:
 
     def judge(self, case: Case, outcome: Outcome, setting: Setting) -> Judgement:
         """The judgement by what is on the disk now. Raises as `read_evidence` does."""
-        # What was done to find the cause of a verdict has no part in the verdict.
-        outcome = replace(outcome, diagnosis=Diagnosed(), isolated=None)
+        # What was done to find slow nodes has no part in the verdict.
+        outcome = replace(outcome, isolated=None)
         evidence = read_evidence(case, outcome, setting, self.logs)
         known = self._judgements.get(case.key)
         if known is not None and known.evidence == evidence:
@@ -77,12 +74,11 @@ def setting_of(test: pytest.Item) -> Setting:
 
 
 def judge_item(test: pytest.Item, outcome: Outcome) -> Judgement:
-    """Judge the case of a test, find the cause of its verdict, and write its record."""
+    """Judge the case of a test, and write its record."""
     setting, case, session_judge = setting_of(test), case_of(test), judge_of(test.config)
     assert case is not None
     judged = session_judge.judge(case, outcome, setting)
-    judgement = explained(judged, lambda: find_cause(judged, outcome.diagnosis, setting, session_judge.logs))
-    judgement = replace(judgement, isolated=outcome.isolated)
+    judgement = replace(judged, isolated=outcome.isolated)
     offer = _offer(setting.recipe, judgement, test.config.stash[SITE_BASELINES])
     test.stash[RECORD] = write_case(judgement, offer)
     test.stash[JUDGEMENT] = judgement
@@ -120,18 +116,9 @@ class JointTest(pytest.Item):
         return self.path, None, self.name
 
 
-def explained(judgement: Judgement, find: Callable[[], Diagnosis | None]) -> Judgement:
-    """The judgement with what `find` says of its cause. A diagnosis changes no verdict, even if it fails."""
-    try:
-        return replace(judgement, diagnosis=find())
-    except Exception as error:
-        reason = f"Pacemark itself failed: {type(error).__name__}: {error}"
-        return replace(judgement, diagnosis=diagnosis.undiagnosed(reason))
-
-
 def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) -> Mapping[str, Any] | None:
     """What the case offers for the site's own baselines, for its record."""
-    if not site_baselines.record or judgement.case.checkpoint is not None:
+    if not site_baselines.record:
         return None
     if judgement.case.node:
         return {"refused": f"the numbers of {recipe.name} are recorded by its own cases, not by a screening"}
@@ -144,11 +131,6 @@ def _offer(recipe: Recipe, judgement: Judgement, site_baselines: SiteBaselines) 
         run=outcome.run,
         date=f"{ended:%Y-%m-%d}",
     )
-    if judgement.case.mode is not None:
-        digests = digest(judgement, origin)
-        if isinstance(digests, str):
-            return {"refused": digests}
-        return {"digest": digests}
     offer = offer_of(judgement, origin)
     if isinstance(offer, str):
         return {"refused": offer}

@@ -15,16 +15,13 @@ from typing import ClassVar
 
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.section import BACKENDS, Limits, Machine
-from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
-from plugins.record.case import File
 from plugins.record.job import JobRef, JobState, Phase
 from tests.fuzz.job import JOB_ID
 from tests.golden.faults import whole
 from tests.unit import examples
 from tests.unit.cluster import Cluster
 from tests.unit.examples import nemo2_line, nemo2_text, times
-from tests.unit.modes.test_nccl_trace import digest_of
 from tests.unit.modes.test_saved_checkpoints import (
     FOLDER,
     LOADED,
@@ -34,7 +31,6 @@ from tests.unit.modes.test_saved_checkpoints import (
     left,
     steps,
 )
-from tests.unit.modes.traces import Trace
 
 BEGAN = 1_790_000_000.0
 """When each job began, in seconds since the epoch."""
@@ -118,17 +114,7 @@ def _again() -> dict[str, Life]:
         _job("70b-fp8-256gpus"): Life(_of("70b-fp8-256gpus")[:4000], BROKEN, 300.0),
         _job("70b-fp8-256gpus", more="-try2"): Life(_of("70b-fp8-256gpus")),
         _job(narrow): Life(_of(narrow, 1.12)),
-        _job(narrow, more="-profile"): Life(_in_mode(narrow, "profile")),
-        _job(narrow, more="-nccl-trace"): Life(_in_mode(narrow, "nccl-trace")),
     }
-
-
-def _in_mode(case_id: str, mode: str) -> str:
-    size, _, others = case_id.partition("-")
-    case = examples.case(f"{size}-{mode}-{others}")
-    return "\n".join(
-        [*(nemo2_line(i, 11.0, gbs=case.gbs, last=case.steps - 1) for i in range(case.steps)), ""]
-    )
 
 
 def _checkpoints() -> dict[str, Life]:
@@ -168,7 +154,6 @@ class Recorded(Machine):
 
     fastest_poll: ClassVar[float] = 0.01
     examines: ClassVar[bool] = True
-    chooses_nodes: ClassVar[bool] = True
 
     limits: Limits = Limits(log_settle_seconds=0.05, cancel_seconds=5, jobs_in_flight=64)
 
@@ -200,17 +185,8 @@ class RecordedJobs(Cluster):
     def blamed(self, job: JobRef) -> str:
         return "gpu007" if self.ends[job.name][0] is BROKEN else ""
 
-    def on_nodes(self, nodes: str) -> Backend:
-        return self
-
     def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
-        if case.checkpoint is not None:
-            return left().model_dump_json(), True
-        if case.mode is not None and case.mode.nccl_trace:
-            trace = digest_of(Trace(nodes=8).whole())
-            return Artefacts(host="login", folder="/logs", begun=0.0, trace=trace).model_dump_json(), True
-        files = tuple(File(name=f"profile_{rank}.nsys-rep", size=9999, modified=1.0) for rank in range(8))
-        return Artefacts(host="login", folder="/logs", begun=0.0, files=files).model_dump_json(), True
+        return left().model_dump_json(), True
 
     def discard(self, job: JobRef) -> str:
         return f"/lustre/{job.id}"

@@ -37,7 +37,7 @@ SESSIONS = {
     "again": Recording(
         (
             LLAMA3, "-k", "70b and fp8 and (64 or 256 or 512)", "--retry-infrastructure", "1", "--exclude-failed-nodes",
-            "--repeat-undecided", "--diagnose", "9000",
+            "--repeat-undecided",
         ),
         "again",
     ),

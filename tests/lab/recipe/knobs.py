@@ -45,7 +45,6 @@ class Knobs:
         interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
-        causes: number of GPUs -> what the profile and the NCCL trace of that case show: see `profiles.CAUSES`;
         profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
         trace: "": each rank prints its NCCL trace; else "one missing", "cut" or "sockets", of the last rank or node;
         trace_calls: pairs of collectives in a step of it;
@@ -88,7 +87,6 @@ class Knobs:
     interleave: bool = False
     socket_fallback: bool = False
     chatter: int = 0
-    causes: dict[int, str] = field(default_factory=dict)
     profiles: str = ""
     trace: str = ""
     trace_calls: int = 2
@@ -117,9 +115,8 @@ class Knobs:
             return cls()
         values = json.loads(path.read_text())
         # JSON has only text as keys.
-        for name in ("slow_steps", "causes"):
-            if name in values:
-                values[name] = {int(key): value for key, value in values[name].items()}
+        if "slow_steps" in values:
+            values["slow_steps"] = {int(key): value for key, value in values["slow_steps"].items()}
         if values.get("slow_nodes") and "SLURM_JOB_NODELIST" in os.environ:
             nodes = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
             names = subprocess.run(nodes, check=True, capture_output=True, text=True).stdout.split()

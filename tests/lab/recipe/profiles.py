@@ -6,32 +6,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.unit.modes.simulator import Planted, export, simulate
-
-SOCKETS = "sockets"
-
-# What is planted costs a simulated step of 90 ms about 8 %.
-CAUSES = {
-    "": Planted(),
-    "slow rank": Planted(compute={3: 1.10}),
-    "slow link": Planted(link=2.0),
-    "host gaps": Planted(gaps={5: 300e-6}),
-    "data stall": Planted(data=dict.fromkeys(range(8), 7.5e-3)),
-    SOCKETS: Planted(link=2.0),
-}
+from tests.unit.modes.simulator import export, simulate
 
 
-def write_profiles(
-    stems: Sequence[str], folder: Path, fault: str = "", *, cause: str = "", marks: str = "optimizer"
-) -> None:
-    """Write a report for each stem. `fault` is as in the knob `profiles`, `cause` one of `CAUSES`.
+def write_profiles(stems: Sequence[str], folder: Path, fault: str = "", *, marks: str = "optimizer") -> None:
+    """Write a report for each stem. `fault` is as in the knob `profiles`.
 
     A report holds its own export, which the lab's nsys hands out. All jobs run on the same GPUs.
     """
     folder.mkdir(exist_ok=True)
-    ranks = simulate(
-        f"lab {os.environ.get('SLURM_JOB_ID')}", CAUSES[cause], marks=marks, ranks=max(2, len(stems))
-    )
+    ranks = simulate(f"lab {os.environ.get('SLURM_JOB_ID')}", marks=marks, ranks=max(2, len(stems)))
     for number, (stem, recorded) in enumerate(zip(stems, ranks, strict=False)):
         last = number == len(stems) - 1
         if fault == "none" or (fault == "one missing" and last):

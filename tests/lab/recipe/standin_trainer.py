@@ -21,7 +21,7 @@ from tests.unit.modes.traces import Trace
 
 from . import checkpoints
 from .knobs import Knobs
-from .profiles import SOCKETS, write_profiles
+from .profiles import write_profiles
 from .ranks import OTHERS, VICTIM, Ranks
 
 # Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
@@ -45,7 +45,6 @@ class Trainer:
         self.gbs: int = knobs.gbs or self.plan["gbs"]
         # The steps before this run, in the one whose checkpoint it loads.
         self.trained = 50 if os.environ.get("LOAD_CHECKPOINT_PATH") and knobs.loaded != "anew" else 0
-        self.cause = knobs.causes.get(self.plan["gpus"], "")
 
     def run(self) -> int:
         """Train, so to speak; the exit code."""
@@ -108,7 +107,6 @@ class Trainer:
                 [f"profile_{4000 + rank}" for rank in range(min(8, plan["gpus"]))],
                 self.folder / "nsys_profile",
                 knobs.profiles,
-                cause=self.cause,
             )
         self.note("Trainer.fit stopped: max_steps reached.")
         self.ranks.end()
@@ -194,7 +192,7 @@ class Trainer:
             steps=self.plan["steps"],
             missing=[self.plan["gpus"] - 1] if fault == "one missing" else [],
             cut=[self.plan["gpus"] - 1] if fault == "cut" else [],
-            sockets=range(nodes) if self.cause == SOCKETS else [nodes - 1] if fault == "sockets" else [],
+            sockets=[nodes - 1] if fault == "sockets" else [],
             sizes=[1 << 20] * self.knobs.trace_calls,
         )
 

@@ -518,9 +518,9 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda m: {**m, f"llama3/{PASSED}/try-1/log.txt": b"x"},
         f"llama3/{PASSED}/try-1 has files and no submission in jobs.log",
     ),
-    "the files of a diagnosis that was not": (
-        lambda m: {**m, f"llama3/{SLOW}/profile/log.txt": b"x"},
-        f"llama3/{SLOW}/profile has files and no submission in jobs.log",
+    "the files of a proof that was not": (
+        lambda m: {**m, f"llama3/{SLOW}/proof/log.txt": b"x"},
+        f"llama3/{SLOW}/proof has files and no submission in jobs.log",
     ),
     "the files of a try below another name": (
         lambda m: {**m, f"llama3/{AGAIN}/try-1/first/log.txt": b"x"},

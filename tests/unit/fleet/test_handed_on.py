@@ -175,7 +175,7 @@ def test_a_copy_that_took_the_place_of_a_log_is_parsed(
 def test_the_fleet_and_the_test_of_a_case_judge_each_run_once(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: float, runs: int, knows_end: bool
 ) -> None:
-    """With repeats and `--diagnose`. If the cluster has forgotten the job, nobody knows when it ended."""
+    """With repeats and `--isolate`. If the cluster has forgotten the job, nobody knows when it ended."""
     dice = random.Random(0)
     noise = {LIMIT: 0.01}.get(pace, 0.001)
     seconds = [examples.STEP_TIME * pace * dice.gauss(1, noise) for _ in range(50)]
@@ -188,8 +188,7 @@ def test_the_fleet_and_the_test_of_a_case_judge_each_run_once(
         give_up_after=0,
         exclude_failed_nodes=False,
         keep_checkpoints=False,
-        diagnose=9.0,
-        isolate=None,
+        isolate=9.0,
     )
     config: Any = SimpleNamespace(option=option, stash=pytest.Stash())
     config.stash[CHOICES] = choices(folder=tmp_path, repeats=Repeats(at_most=2))

@@ -63,7 +63,7 @@ def policy(measure: Measure = lambda probe: Result(probe, (Run(1.0, 0.001),)), h
     isolation = Isolation(
         search, lambda _probe: PricedCase(NARROW, 2.0, 1.0), measured, "nemo2", PricedCase(MIDDLE, 10.0, 20.0)
     )
-    return Policy(isolate=lambda *_: isolation, isolation_gpu_hours=hours)
+    return Policy(isolate=lambda *_: isolation, gpu_hours=hours)
 
 
 SLOW = "gpu003"

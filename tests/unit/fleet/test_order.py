@@ -65,14 +65,13 @@ def tracked(case_id: str = WIDE.id, status: Status = Status.PLANNED) -> TrackedJ
     return made
 
 
-def test_a_job_of_a_diagnosis_comes_after_the_job_of_its_case_and_alone() -> None:
-    profile, trace = tracked(f"{WIDE.id}/profile"), tracked(f"{WIDE.id}/nccl-trace")
-    both = [candidate(profile), candidate(trace)]
+def test_a_job_of_an_isolation_comes_after_the_job_of_its_case_and_alone_on_its_nodes() -> None:
+    both = [candidate(tracked(f"{WIDE.id}/isolate1x1.{run}-gpu001")) for run in (1, 2)]
     for status in Status:
         busy = busy_with([tracked(status=status)], 0)
         assert len(next_jobs(both, busy, MANY)) == (status is Status.HELD)
     for status in Status:
-        other = tracked(f"{WIDE.id}/nccl-trace", status)
+        other = tracked(f"{WIDE.id}/isolate1x1.2-gpu001", status)
         busy = busy_with([tracked(status=Status.HELD), other], 0)
         assert bool(next_jobs(both[:1], busy, MANY)) == (not other.is_there)
 

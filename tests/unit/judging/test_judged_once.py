@@ -14,12 +14,12 @@ import pytest
 
 import plugins.job_files
 import plugins.suite.judged
+from plugins.isolation.answer import Answer, Ending
 from plugins.job_files import MOST_PARSED, ParsedLogs
-from plugins.judging.cause import find_cause
 from plugins.judging.choice import Choice, Repeats, Setting
 from plugins.judging.judge import another_run
 from plugins.logs.formats import read
-from plugins.outcome import Diagnosed, Outcome
+from plugins.outcome import Isolated, Outcome
 from plugins.record.folder import LOG, keep_try
 from plugins.record.job import Job
 from plugins.record.verdict import Kind
@@ -67,8 +67,8 @@ def test_the_fleet_and_the_test_of_a_case_share_one_judgement(tmp_path: Path, co
     judge, outcome = Judge(), ended(tmp_path, nemo2_text(times()))
     asked = judge.judge(CASE, outcome, SETTING)
     assert another_run(asked, Repeats()) == ""
-    # The test knows besides what was done to find a cause.
-    known = replace(outcome, diagnosis=Diagnosed(command="pytest suites/llama3"))
+    # The test knows besides what probes told of the case's nodes.
+    known = replace(outcome, isolated=Isolated(Answer(Ending.CANNOT_TELL, "too few probes"), 1, 0.5))
     assert judge.judge(CASE, known, SETTING) is asked
     assert counted == {"parsed": 1, "judged": 1}
 
@@ -85,18 +85,6 @@ def test_each_of_several_runs_is_parsed_once_though_its_log_moves(
     assert len(judged.runs) == 2
     assert judge.judge(CASE, second, SETTING) is judged
     assert counted == {"parsed": 2, "judged": 2}
-
-
-def test_a_diagnosis_does_not_judge_the_case_again(tmp_path: Path, counted: Counter[str]) -> None:
-    slow = nemo2_text([1.1 * seconds for seconds in times()])
-    judge, outcome = Judge(), ended(tmp_path, slow)
-    judgement = judge.judge(CASE, outcome, SETTING)
-    mode = replace(ended(tmp_path / "profile", slow), log=None)
-    known = Diagnosed(jobs={"profile": mode})
-    for _ in range(2):
-        assert find_cause(judgement, known, SETTING, judge.logs) is not None
-    assert judge.judge(CASE, replace(outcome, diagnosis=known), SETTING) is judgement
-    assert counted == {"parsed": 2, "judged": 1}
 
 
 @pytest.mark.parametrize("kept_time", [False, True])

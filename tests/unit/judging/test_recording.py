@@ -110,6 +110,12 @@ def test_a_run_that_is_not_valid_is_refused() -> None:
     assert refused(given_up).startswith("no whole and valid run: ")
 
 
+def test_a_case_whose_pace_is_not_judged_is_refused() -> None:
+    usual = judged()
+    profiled = replace(usual.evidence, case=examples.case("70b-profile-fp8-512gpus"))
+    assert refused(replace(usual, evidence=profiled)) == "its pace is not judged"
+
+
 def test_a_case_with_a_published_baseline_is_refused() -> None:
     assert refused(judged(gpu="h100")) == "llama3.yaml has a baseline for it, which wins"
 

@@ -40,16 +40,6 @@ STEP_END = "Optimizer.step#FusedAdam.step, op_id = {}"
 XLA_STEP = "XlaModule:#hlo_module=jit_train_step,program_id=7#"
 
 
-@dataclass(frozen=True)
-class Planted:
-    """What is wrong. Factors of compute and seconds of gaps are by rank."""
-
-    compute: dict[int, float] = field(default_factory=dict)
-    gaps: dict[int, float] = field(default_factory=dict)
-    data: dict[int, float] = field(default_factory=dict)
-    link: float = 1.0
-
-
 @dataclass
 class Recorded:
     """What the profiler saw of one rank. Times are in ns: (start, end, name, stream, correlation id)."""
@@ -61,11 +51,11 @@ class Recorded:
 
 
 class _Rank:
-    def __init__(self, rng: random.Random, speed: float, gap: float, data: float) -> None:
+    def __init__(self, rng: random.Random, speed: float) -> None:
         self.recorded = Recorded()
         self.now = float(10_000 * MS + rng.randrange(9_000 * MS))
         self.ready = self.now
-        self._rng, self._speed, self._gap, self._data = rng, speed, gap, data
+        self._rng, self._speed = rng, speed
         self._correlation = 100
 
     def next_correlation(self) -> int:
@@ -73,7 +63,7 @@ class _Rank:
         return self._correlation
 
     def compute(self, name: str, ms: float) -> None:
-        self.now += self._rng.uniform(2_000, 6_000) + self._gap * 1e9
+        self.now += self._rng.uniform(2_000, 6_000)
         took = ms * MS * self._speed * self._rng.gauss(1, 0.01)
         self._launch(self.now, self.now + took, name, 7)
         self.now += took
@@ -84,7 +74,7 @@ class _Rank:
 
     def load(self) -> None:
         begin = self.now
-        self.now += 0.3 * MS * self._rng.gauss(1, 0.05) + self._data * 1e9
+        self.now += 0.3 * MS * self._rng.gauss(1, 0.05)
         self.recorded.ranges.append((int(begin), int(self.now), LOADER.format(self.next_correlation())))
         correlation = self.next_correlation()
         self.recorded.calls.append((int(self.now), "cudaMemcpyAsync_v3020", correlation))
@@ -97,29 +87,19 @@ class _Rank:
         self.recorded.kernels.append((int(start), int(end), name, stream, correlation))
 
 
-def simulate(
-    seed: str, planted: Planted = Planted(), *, marks: str = "optimizer", ranks: int = RANKS
-) -> list[Recorded]:
+def simulate(seed: str, *, marks: str = "optimizer", ranks: int = RANKS) -> list[Recorded]:
     """One job. Jobs whose seeds begin with the same word run on the same GPUs: `a good`, `a now`."""
     gpus, rng = random.Random(seed.split()[0]), random.Random(seed)
     speeds = [gpus.gauss(1, 0.004) for _ in range(ranks)]
     mood, network = rng.gauss(1, 0.002), rng.gauss(1, 0.01)
-    members = [
-        _Rank(
-            rng,
-            speed * mood * rng.gauss(1, 0.001) * planted.compute.get(rank, 1.0),
-            planted.gaps.get(rank, 0.0),
-            planted.data.get(rank, 0.0),
-        )
-        for rank, speed in enumerate(speeds)
-    ]
+    members = [_Rank(rng, speed * mood * rng.gauss(1, 0.001)) for speed in speeds]
     zeros = [member.now for member in members]
 
     def together(name: str, ms: float) -> None:
         """A collective: it ends everywhere at once, each clock counted from its own zero."""
         since = [max(member.now, member.ready) for member in members]
         last = max(at - zero for at, zero in zip(since, zeros, strict=True))
-        took = ms * MS * network * planted.link * rng.gauss(1, 0.02)
+        took = ms * MS * network * rng.gauss(1, 0.02)
         for member, at, zero in zip(members, since, zeros, strict=True):
             member.collective(at, zero + last + took, name)
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from fixtures.runs.record import About, summary_of
 from plugins.judging.case_record import record_of
-from plugins.record.case import CaseRecord, Change, DiagnosedCause, DiagnosisJob, Run, Transport
+from plugins.record.case import CaseRecord, Run
 from plugins.record.folder import LOG, STEPS
 from plugins.record.job import Job, JobRef, JobState
 from plugins.record.job_record import EarlierJob
 from plugins.record.plan import Decision, Plan
 from plugins.record.stored import write_summary
 from plugins.record.summary import AcceptanceRecord, Ending, Scale, Scaling, Summary, WaivedCase
-from plugins.record.verdict import Cause, Kind, LeftOut, Outcome
+from plugins.record.verdict import Kind, LeftOut, Outcome
 from plugins.reports.case_folder import write_case
 from tests.unit import examples
 
@@ -25,30 +25,6 @@ COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"
 
 _RUN = Run(
     id="77", name="again", nodes="node77", step_time=10.5, steady_median=10.4, spread=0.02, hiccups=(20,)
-)
-_DIAGNOSIS = DiagnosedCause(
-    cause=Cause.COMPUTE,
-    headline="cause: compute",
-    ranks=("rank 3",),
-    slowest="rank 3",
-    last=None,
-    collective=None,
-    figures={"compute": Change(good=1.0, now=1.2)},
-    transport=Transport(good=None, now=None),
-    lines=("compute grew by 20 %",),
-    jobs=(
-        DiagnosisJob(
-            mode="profile",
-            id="78",
-            name="again",
-            state="FAILED",
-            nodes="node77",
-            gpu_hours=1.5,
-            why_not="",
-            good=None,
-        ),
-    ),
-    command=None,
 )
 
 
@@ -132,10 +108,9 @@ def make(
                 failure="repeated",
             )
             runs = (_RUN, replace(_RUN, id="101"))
-            record = replace(record, earlier_jobs=(EarlierJob.of(earlier),), runs=runs, diagnosis=_DIAGNOSIS)
-            for part in ("try-1", "profile"):
-                (folder_of / part).mkdir()
-                (folder_of / part / LOG).write_text("another log")
+            record = replace(record, earlier_jobs=(EarlierJob.of(earlier),), runs=runs)
+            (folder_of / "try-1").mkdir()
+            (folder_of / "try-1" / LOG).write_text("another log")
         records.append(record)
     left = LeftOut(recipe="llama3", reason="4096 GPUs need 512 nodes", cases=3, ids=("a", "b", "c"))
     about = About("lab", 0.0, "abc123", True, 12.5, (left,))

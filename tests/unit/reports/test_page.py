@@ -195,16 +195,11 @@ def test_what_the_log_states_is_told_apart_from_what_it_does_not(html: str) -> N
     assert "<dt>not stated by it</dt><dd>model, sequence length, dtype, type of GPU</dd>" in html
 
 
-def test_earlier_jobs_and_those_of_a_diagnosis_lead_to_their_logs(html: str) -> None:
-    for id_, part, told in (("77", "try-1", "FAILED repeated"), ("78", "profile", "FAILED")):
-        link = f'<a href="llama3/70b-fp8-16gpus/{part}/log.txt">{id_}</a>'
-        assert f'{link}</td><td data-label="state" class="text">{told}</td>' in html
+def test_an_earlier_job_leads_to_its_log(html: str) -> None:
+    link = '<a href="llama3/70b-fp8-16gpus/try-1/log.txt">77</a>'
+    assert f'{link}</td><td data-label="state" class="text">FAILED repeated</td>' in html
     said = Reader(html).text
-    for told in (
-        "compute grew by 20 %",
-        "77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77",
-        "the last of 2 runs",
-    ):
+    for told in ("77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77", "the last of 2 runs"):
         assert told in said
 
 

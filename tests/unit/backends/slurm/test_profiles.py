@@ -77,7 +77,7 @@ def maxtext(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *jobs: str) -> Logi
     return login
 
 
-@pytest.mark.parametrize("other", [PGLE.id, TIMED.id, f"{TIMED.id}-try2", f"{TIMED.id}-profile"])
+@pytest.mark.parametrize("other", [PGLE.id, TIMED.id, f"{TIMED.id}-try2", f"{TIMED.id}-proof"])
 def test_a_job_of_another_session_that_writes_the_same_reports_is_waited_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
