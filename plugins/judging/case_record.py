@@ -11,7 +11,7 @@ from plugins.baselines.expected import Expected
 from plugins.gpu.causes import unlike
 from plugins.judging import identity
 from plugins.judging.judgement import Judgement
-from plugins.judging.pace_report import beside
+from plugins.judging.pace import beside
 from plugins.judging.verdicts import Band
 from plugins.metrics import Measurement, MfuBasis
 from plugins.modes.checkpoints import Written

@@ -1,4 +1,4 @@
-"""All that a case is judged by, as one value; and how it is read, once. Nothing else of the judge reads a file."""
+"""All that a case is judged by, as one value: the session's choices, its files, its baseline. Nothing else of the judge reads a file."""
 
 from __future__ import annotations
 

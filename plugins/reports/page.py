@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from plugins.acceptance import screening
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.record.case import CaseRecord
@@ -21,7 +22,6 @@ from plugins.record.plan import Plan
 from plugins.record.stored import prepare, read_case, read_summary
 from plugins.record.summary import Scaling, Summary
 from plugins.record.verdict import PACED
-from plugins.reports import screening
 from plugins.reports.case_view import SIGNS, CasePlot, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
 from plugins.reports.plot import COLUMNS, scaling_svg, with_ids

@@ -17,7 +17,7 @@ from plugins.judging.choice import Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.judging.offer import Origin, offer_of
+from plugins.judging.shelving import Origin, offer_of
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.store import Baseline
-from plugins.judging.noise import PUBLISHED, Noise
+from plugins.judging.steadiness import PUBLISHED, Noise
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
 from plugins.metrics import FlopsDefinition, Measurement

@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from plugins.judging.noise import Noise
+from plugins.judging.steadiness import Noise
 from plugins.scatter import robust_sigma
 
 REPOSITORY = "https://github.com/mlcommons/training_results_v5.1"

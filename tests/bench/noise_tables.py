@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from plugins.judging.noise import PUBLISHED, PaceGate
+from plugins.judging.steadiness import PUBLISHED, PaceGate
 from plugins.record.verdict import Kind
 from tests.bench import clusters
 from tests.bench.clusters import Cluster, figures

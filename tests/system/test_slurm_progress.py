@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.base import InQueue
+from fixtures.backends.slurm.answers import LoginNode
 from fixtures.backends.slurm.controller import Controller
-from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.site import load_site

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.answers import LoginNode
 from fixtures.backends.slurm.controller import Controller
-from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.preflight import preflight
 from fixtures.backends.slurm.script import Script, launch_of
 from fixtures.backends.slurm.section import Slurm

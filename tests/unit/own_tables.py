@@ -11,8 +11,7 @@ from typing import Any
 from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
-from plugins.judging.offer import Offer, Origin, offer_of
-from plugins.judging.shelving import as_text, shelve
+from plugins.judging.shelving import Offer, Origin, as_text, offer_of, shelve
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind

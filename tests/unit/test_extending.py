@@ -17,7 +17,8 @@ from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob, job_of
-from fixtures.site import THIS_MACHINE, load_site, make_backends
+from fixtures.served import make_backends
+from fixtures.site import THIS_MACHINE, load_site
 from plugins.errors import ConfigError, SubmitError
 from plugins.judging import kinds, validity
 from plugins.judging.evidence import Evidence
@@ -25,9 +26,10 @@ from plugins.judging.judgement import Conclusion
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Step
-from plugins.logs.formats import FORMATS, Format, read
+from plugins.logs.formats import read
 from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
+from plugins.logs.registry import FORMATS, Format
 from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe

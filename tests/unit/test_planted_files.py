@@ -124,9 +124,9 @@ def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ODD)
 def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
     """Ids come from a launcher's words and from a ledger; both may be damaged."""
+    from fixtures.backends.slurm.answers import LoginNode
     from fixtures.backends.slurm.controller import Controller
     from fixtures.backends.slurm.launcher import cancel
-    from fixtures.backends.slurm.login_node import LoginNode
 
     class Run:
         most_seconds = 60.0

@@ -12,14 +12,14 @@ from fixtures.backends.kubernetes import connection
 from fixtures.backends.kubernetes import submit as making
 from fixtures.backends.kubernetes.provision import jobs as setup
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.local import Local
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.this_machine import Local
+from fixtures.served import check_gpus
 from fixtures.site import (
     THIS_MACHINE,
     Site,
     backend_of,
-    check_gpus,
     load_site,
     needs_site,
     out_of_limits,

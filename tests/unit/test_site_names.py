@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.site import check_names, load_site
+from fixtures.served import check_names
+from fixtures.site import load_site
 from plugins.errors import ConfigError
 from tests.unit.examples import ROOT
 

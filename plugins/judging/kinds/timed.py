@@ -11,12 +11,12 @@ from plugins.baselines.expected_range import Numbers
 from plugins.baselines.store import Baseline
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
-from plugins.judging import pace_report, validity
+from plugins.judging import validity
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, log_faults, remarks
 from plugins.judging.judgement import Conclusion, ended
-from plugins.judging.pace import judge_pace
+from plugins.judging.pace import describe, explain, judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.steadiness import stall_remarks, steadiness
 from plugins.judging.verdicts import Verdict
@@ -74,7 +74,7 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     verdict = gpu_judging.explained(verdict, gpus, None)
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
     details = (
-        *pace_report.describe(measurement, numbers.references),
+        *describe(measurement, numbers.references),
         *gpu_judging.lines(gpus, measurement, numbers.accelerator),
         *_run_lines(runs),
         identity_line(case, evidence.log),
@@ -114,7 +114,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclu
     verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
     verdict = _veto(evidence, verdict, baseline)
     details = (
-        *pace_report.explain(measurement, target, numbers.references),
+        *explain(measurement, target, numbers.references),
         *gpu_judging.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
         *_run_lines(runs),
         identity_line(case, log),
@@ -147,7 +147,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
     verdict = gpu_judging.explained(verdict, run.gpus, baseline.table)
     details = (
-        *pace_report.explain(measurement, target),
+        *explain(measurement, target),
         *gpu_judging.lines(run.gpus, measurement, evidence.numbers.accelerator),
         *_changes(evidence, verdict, measurement, target),
         *job,

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.backends.kubernetes.blame import Broken, broken, first_deleted
 from fixtures.backends.kubernetes.facts import Pod
-from plugins.acceptance.screening import compares, screening
+from plugins.acceptance.screening import NodeLists, compares, heat_map, print_screening, screening, shade
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState, Phase
@@ -22,7 +22,6 @@ from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
 from plugins.reports.ci_files import ctrf, metrics, verdicts
 from plugins.reports.page import PageReport
-from plugins.reports.screening import NodeLists, heat_map, print_screening, shade
 from tests.unit import examples
 from tests.unit.reports import example_run
 

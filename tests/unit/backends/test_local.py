@@ -13,7 +13,8 @@ import pytest
 
 from fixtures.backends import local
 from fixtures.backends.base import LogPiece, LogPlace
-from fixtures.backends.local import Local, LocalBackend
+from fixtures.backends.local import LocalBackend
+from fixtures.backends.this_machine import Local
 from plugins.errors import SiteError
 from plugins.logs.log import type_of
 from plugins.recipes.cases import Case

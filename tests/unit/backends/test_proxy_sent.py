@@ -17,7 +17,8 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from fixtures.site import Site, backend_of, make_backends, site_model
+from fixtures.served import make_backends
+from fixtures.site import Site, backend_of, site_model
 from plugins.errors import ConfigError, SiteError
 from plugins.recipes.cases import Case
 from plugins.recipes.recipe_file import read_recipe

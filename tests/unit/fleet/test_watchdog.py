@@ -10,10 +10,10 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.local import Local
 from fixtures.backends.section import Limits, Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.endpoint import Ssh
+from fixtures.backends.this_machine import Local
 from fixtures.fleet.job import Timer, TrackedJob
 from fixtures.fleet.watchdog import (
     LogEnd,

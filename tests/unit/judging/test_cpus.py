@@ -13,7 +13,7 @@ import pytest
 from plugins.baselines.store import find
 from plugins.judging.cpus import peak
 from plugins.judging.judgement import Judgement
-from plugins.judging.offer import Origin, offer_of
+from plugins.judging.shelving import Origin, offer_of
 from plugins.logs.formats import read
 from plugins.outcome import Outcome
 from plugins.recipes.expansion import load_recipe

@@ -14,7 +14,7 @@ from plugins.judging.case_record import record_of
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import baseline_in
 from plugins.judging.judgement import Judgement
-from plugins.judging.noise import PUBLISHED, PaceGate
+from plugins.judging.steadiness import PUBLISHED, PaceGate
 from plugins.record.baseline import AgreedTolerance
 from plugins.record.stored import case_as_json, read_case, write_case
 from plugins.record.verdict import Kind

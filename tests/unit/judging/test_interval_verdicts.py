@@ -21,7 +21,7 @@ from plugins.baselines.store import Baseline, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import untold
 from plugins.judging.judgement import Judgement
-from plugins.judging.offer import offer_of
+from plugins.judging.shelving import offer_of
 from plugins.logs import Log
 from plugins.metrics import flops_per_sequence
 from plugins.recipes.expansion import load_recipe

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugins.judging.noise import PUBLISHED
+from plugins.judging.steadiness import PUBLISHED
 from tests.bench.mlperf import MOST, SETTLED, step_times, systems
 
 HEAD = ":::MLLOG "

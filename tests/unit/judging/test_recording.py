@@ -13,8 +13,7 @@ from fixtures.session.recording import record, require_writable
 from plugins.baselines.store import SiteNumbers, find
 from plugins.errors import ConfigError
 from plugins.judging.identity import fingerprint
-from plugins.judging.offer import Offer, offer_of
-from plugins.judging.shelving import shelve
+from plugins.judging.shelving import Offer, offer_of, shelve
 from plugins.record.verdict import Kind
 from plugins.suite.session import SiteBaselines
 from tests.unit import examples

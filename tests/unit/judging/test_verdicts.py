@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.judging.pace import judge_pace
-from plugins.judging.pace_report import explain
+from plugins.judging.pace import explain, judge_pace
 from plugins.judging.steadiness import fell, instability, more_runs
 from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from plugins.logs.formats import FORMATS, read
+from plugins.logs.formats import read
 from plugins.logs.origin import contents
+from plugins.logs.registry import FORMATS
 from plugins.timing import Statistic
 from tests.unit import examples
 

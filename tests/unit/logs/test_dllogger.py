@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plugins.judging.offer import Offer, offer_of
+from plugins.judging.shelving import Offer, offer_of
 from plugins.logs import Step
 from plugins.record.verdict import Kind
 from plugins.timing import Statistic

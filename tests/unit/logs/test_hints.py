@@ -23,8 +23,9 @@ from plugins.logs import (
     nodes,
     origin,
 )
-from plugins.logs.formats import FORMATS, parser
+from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS
+from plugins.logs.registry import FORMATS
 from plugins.logs.statements import COMMON, Statement
 
 GAP = "\0"

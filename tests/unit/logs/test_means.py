@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
-from plugins.judging.pace_report import explain
+from plugins.judging.pace import explain
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.expansion import load_recipe

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from plugins.logs import nodes
-from plugins.logs.formats import FORMATS, parser
+from plugins.logs.formats import parser
 from plugins.logs.log import HostError
+from plugins.logs.registry import FORMATS
 
 WARNING = "NCCL WARN NET/IB : "
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.logs import line_parser, log_lines
-from plugins.logs.formats import FORMATS, parser
+from plugins.logs.formats import parser
 from plugins.logs.log_lines import SHARED, Lines, LineSearch, texts_of
+from plugins.logs.registry import FORMATS
 from tests.bench.parsing import CHATTER, STEPS
 from tests.unit.logs.test_marks import SPOILT
 

@@ -11,7 +11,7 @@ from plugins.errors import ConfigError
 from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
-from plugins.logs.formats import FORMATS
+from plugins.logs.registry import FORMATS
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import GB
 from plugins.recipes.recipe_file import read_recipe

@@ -14,7 +14,8 @@ from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from fixtures.site import make_backends, site_model
+from fixtures.served import make_backends
+from fixtures.site import site_model
 from plugins.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay
 from tests.unit import aks, examples

@@ -11,10 +11,10 @@ import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.answers import LoginNode
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.launcher import Launcher, cancel
-from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection

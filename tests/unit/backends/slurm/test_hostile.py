@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.answers import blamed, only_node, printed_ids, unanswered
+from fixtures.backends.slurm.answers import LoginNode, blamed, only_node, printed_ids, unanswered
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.job_table import Accounts, JobTable, from_scontrol
 from fixtures.backends.slurm.launcher import cancel
 from fixtures.backends.slurm.limits import need_of
-from fixtures.backends.slurm.login_node import LoginNode
 from fixtures.backends.slurm.preflight import lacking
 from fixtures.backends.slurm.refusals import asked_limits, compared
 from fixtures.backends.slurm.section import Slurm
