@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.logs import formats
+from plugins.logs import registry
 from plugins.logs.formats import parser, read
 from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
 from tests.unit.examples import nemo2_line, parse
@@ -48,7 +48,7 @@ STATED: dict[str, tuple[str, str, int, float]] = {
     "megatron_bridge": (r"iteration +(\d+)/", r"\(ms\): *([-+.\w]+)", 1, 1000),
     "dllogger": (r'(?:"step": | - )(\d+)', r'timing in s"? ?: ([-+.\w]+)', 0, 1),
 }
-FORMATS = pytest.mark.parametrize("name", sorted(formats.FORMATS))
+FORMATS = pytest.mark.parametrize("name", sorted(registry.FORMATS))
 ENCODINGS = ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-7", "cp037"]
 INSERTED = [
     b"\n", b"\r\n", b"\r", b"\0", b" | ", b"1", b".", b"e9", b"-", b"nan", b"NaN", b"Infinity", b"]", b", ", b"}",

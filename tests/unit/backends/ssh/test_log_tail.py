@@ -20,7 +20,7 @@ from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.files import Ahead
 from fixtures.backends.ssh.log_tail import check, is_whole, whole_ahead
 from plugins.errors import Unreachable
-from plugins.logs import Log, formats
+from plugins.logs import Log, registry
 from plugins.logs.formats import parser, read
 from tests.unit.examples import nemo2_line
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
@@ -36,7 +36,7 @@ LOGS = {
     "megatron_bridge": test_megatron_bridge.whole(),
     "megatron_lm": test_megatron_lm.whole(),
 }
-FORMATS = pytest.mark.parametrize("name", sorted(formats.FORMATS))
+FORMATS = pytest.mark.parametrize("name", sorted(registry.FORMATS))
 
 
 class Here:
