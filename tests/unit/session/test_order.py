@@ -8,13 +8,11 @@ from tests.unit.session import hook_log
 from tests.unit.test_gate import PASSED, session
 
 FIRST = """\
-pacemark-dry pytest_runtestloop
 pacemark-run pytest_runtestloop
 pacemark-run pytest_pacemark_cases_chosen
 pacemark-gate pytest_pacemark_run_opened
 pacemark-terminal pytest_pacemark_run_opened
 pacemark-waiting pytest_pacemark_run_opened
-pacemark-scaling pytest_pacemark_run_opened
 pacemark-terminal pytest_pacemark_outcome begins
 pacemark-waiting pytest_pacemark_outcome
 """
@@ -46,7 +44,10 @@ RunLock.release
 
 
 def test_a_run_is_opened_before_the_first_test_and_ended_before_its_record_is_used(tmp_path: Path) -> None:
-    run = session(tmp_path, {PASSED: 1.0}, "-p", hook_log.__name__)
+    site = tmp_path / "site.yaml"
+    site.write_text("site: archive\nreplay: {gpu: h100}\n")
+    options = ("--site", str(site), "--record-baselines", "--site-baselines", str(tmp_path / "baselines"))
+    run = session(tmp_path, {PASSED: 1.0}, "-p", hook_log.__name__, *options)
     assert run.status == 0, run.out
     log = (tmp_path / hook_log.NAME).read_text()
     assert FIRST in log
