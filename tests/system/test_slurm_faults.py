@@ -173,6 +173,7 @@ def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make
     assert len(trial.jobs()) == 1
 
 
+@pytest.mark.promise("no leaked job: an end that was not confirmed")
 def test_ctrl_c_while_the_controller_is_gone_ends_within_the_bound(
     lab: SlurmLab, make_trial: MakeTrial
 ) -> None:

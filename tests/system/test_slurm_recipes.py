@@ -172,6 +172,7 @@ def test_nemotrons_corrected_mfu_stands_beside_the_published_kind(
     assert "expected 47.27 %" in result.out
 
 
+@pytest.mark.promise("no wrong pass: the global batch size")
 @pytest.mark.parametrize("recipe", list(SMALLEST))
 def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
     stage = slurm_lab.stage(tmp_path.name, recipe=recipe, gbs=16)

@@ -58,6 +58,7 @@ def resume(site: Path, tmp_path: Path, *more: str) -> Run:
     return pacemark(*SELECT, "--site", str(site), "--resume", "latest", *more, results=tmp_path / "results")
 
 
+@pytest.mark.promise("no leaked job: --resume")
 def test_a_running_job_is_taken_up_and_judged(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     stage = slurm_lab.stage(tmp_path.name)
     stage.hold(10)
@@ -144,6 +145,7 @@ def test_a_run_that_lives_is_not_resumed_twice_and_cancel_ends_it(
     assert finish(process, tmp_path / "results").case()["verdict"] == "infrastructure"
 
 
+@pytest.mark.promise("no leaked job: --sweep")
 @pytest.mark.parametrize(
     ("command", "workers"), [(["--cancel", "latest"], []), (["--sweep"], []), (["--sweep"], ["-n", "1"])]
 )

@@ -40,10 +40,10 @@ def heard(process: Session, further: int) -> bool:
 @pytest.mark.parametrize(
     "signals",
     [
-        [signal.SIGINT],
-        [signal.SIGINT, signal.SIGINT],
-        [signal.SIGTERM],
-        [signal.SIGHUP],
+        pytest.param([signal.SIGINT], marks=pytest.mark.promise("no leaked job: Ctrl-C")),
+        pytest.param([signal.SIGINT] * 2, marks=pytest.mark.promise("no leaked job: Ctrl-C twice")),
+        pytest.param([signal.SIGTERM], marks=pytest.mark.promise("no leaked job: SIGTERM")),
+        pytest.param([signal.SIGHUP], marks=pytest.mark.promise("no leaked job: a closed terminal")),
         [signal.SIGTERM] * 3,
     ],
     ids=["Ctrl-C", "twice Ctrl-C", "SIGTERM", "SIGHUP", "thrice SIGTERM"],
@@ -98,6 +98,7 @@ def test_a_signal_under_xdist_leaves_no_job(slurm_lab: SlurmLab, tmp_path: Path)
     assert slurm_lab.squeue() == []
 
 
+@pytest.mark.promise("no leaked job: -x")
 def test_stopping_at_the_first_failure_cancels_the_rest(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     # Both would hang for ever; the program of the first one is killed.
     site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, hang_at=5), tmp_path)

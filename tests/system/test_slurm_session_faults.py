@@ -29,6 +29,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.promise("no leaked job: recorded before it is submitted")
 @pytest.mark.parametrize(
     ("tool", "after"),
     [("scontrol", False), ("sbatch", False), ("sbatch", True)],

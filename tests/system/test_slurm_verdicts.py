@@ -22,6 +22,7 @@ def run(lab: SlurmLab, tmp_path: Path, *more: str, **knobs: Any) -> Run:
     )
 
 
+@pytest.mark.promise("launches published recipes")
 def test_one_case_is_one_job_on_64_nodes_and_passes_at_the_published_pace(
     slurm_lab: SlurmLab, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_the_token_reaches_the_job_and_nothing_that_is_left_behind(
     assert [path for path in generated if TOKEN in path.read_text()] == []
 
 
+@pytest.mark.promise("no confusing failure: what was measured", "no confusing failure: what was expected")
 def test_a_failure_tells_the_window_the_source_and_both_figures(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     result = run(slurm_lab, tmp_path, pace=1.06, noise=0.001)
     assert result.status == 1, result.out
@@ -88,6 +90,7 @@ def test_a_failure_tells_the_window_the_source_and_both_figures(slurm_lab: Slurm
         assert part in result.out
 
 
+@pytest.mark.promise("no wrong pass: one hiccup")
 def test_one_slow_last_step_passes_with_a_remark(slurm_lab: SlurmLab, tmp_path: Path) -> None:
     result = run(slurm_lab, tmp_path, slow_steps={49: 1.3})
     assert result.status == 0, result.out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, MAXTEXT, MakeTrial, Trial
 from tests.system.support import SELECT, Run, finish, pacemark, site_file, start, until
@@ -27,6 +29,7 @@ def judged_once_it_hangs(trial: Trial, last: bytes) -> Run:
     return trial.end()
 
 
+@pytest.mark.promise("no leaked job: a hung collective")
 def test_a_hung_job_is_cancelled_long_before_its_time_limit(make_trial: MakeTrial) -> None:
     # One of 64 ranks hangs: the others print one step more than it does.
     trial = make_trial(case=MAXTEXT, limits=STALL, nodes=8, hang_at=7)

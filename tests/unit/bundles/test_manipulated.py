@@ -78,6 +78,7 @@ def verify(path: Path, keys: Path, *names: str) -> int:
     return main(["verify", str(path), *given])
 
 
+@pytest.mark.promise("no confusing failure: a bundle")
 def test_a_bundle_as_it_was_made_is_verified(
     bundle: Path, keys: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

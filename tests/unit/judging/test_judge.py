@@ -383,6 +383,7 @@ def test_a_run_given_up_of_which_no_time_can_be_read_is_invalid() -> None:
     assert "no settled step in its log has a time that can be read" in found.verdict.headline
 
 
+@pytest.mark.promise("no wrong pass: another job's log")
 @pytest.mark.parametrize("job", [outcome(), outcome(**GIVEN_UP)])
 def test_the_log_of_another_job_is_no_pass(job: Outcome) -> None:
     log = replace(parse(nemo2_text([11.5] * 50)), facts=(Fact("job", 17, "SLURM_JOB_ID 17"),))

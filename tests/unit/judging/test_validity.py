@@ -145,6 +145,7 @@ def test_no_configuration_stated() -> None:
     ]
 
 
+@pytest.mark.promise("no wrong pass: every step")
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
@@ -196,6 +197,7 @@ def test_a_training_without_a_loss_is_told(loss: float | None, said: list[str]) 
     assert problems(examples.case(), log, LAST) == said
 
 
+@pytest.mark.promise("no wrong pass: a finite loss")
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
 def test_a_loss_that_is_not_finite(loss: str) -> None:
     lines = [nemo2_line(i, loss=loss) if i >= 20 else line for i, line in enumerate(LINES)]
@@ -255,6 +257,7 @@ def test_a_garbled_line_that_the_statistic_needs() -> None:
     ]
 
 
+@pytest.mark.promise("no wrong pass: a profiler")
 @pytest.mark.parametrize(
     ("line", "said"),
     [
