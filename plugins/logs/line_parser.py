@@ -24,7 +24,7 @@ MAX_RESTARTS = 100
 MAX_SAVES = 16
 
 EARLY = 2
-"""Start-up lines of one process may come behind so many steps of another one."""
+"""Start-up lines of one process may follow up to this many steps of another process."""
 
 # Control sequences of a terminal: CSI and OSC. One inside a word or a number stays, because the text before
 # and after it may be of two processes.
@@ -33,15 +33,20 @@ _COLOUR = re.compile(rf"(?<![\w.+-]){_SEQUENCE}|{_SEQUENCE}(?![\w.+-])")
 
 
 class LineParser(ABC):
-    """Takes the log's bytes in pieces of any size, and returns the log so far. A format adds `read_line`.
+    """Reads a log in pieces: `feed` takes the next bytes, `log` returns the log so far, `finish` the whole log.
 
-    A format declares its `statements`. `tells` and `flops` are as in `Log`. A line with one of `hints` goes to `read_line`,
-    one with one of `asides` to `read_aside`. `top` matches the first line of its configuration that is not indented, with a `prefix` and
-    its `blanks`; one of `asides` is in it. `wanted` are all substrings that are still looked for. What is
-    read does not depend on the pieces: the same part of a long line is kept, whether it comes in one piece or in many.
+    Each format is a subclass, which declares:
 
-    A line ends with a line feed or a carriage return. `finish` reads the rest with `ended=False`, because its
-    last number may be cut short.
+    - `hints`: `read_line` gets each line that contains one of these. It calls `add` for each step.
+    - `asides`: `read_aside` gets each line that contains one of these.
+    - `statements`: what the log may state about its run. `tells` and `flops` are as in `Log`.
+    - `top`: a pattern of the first line of the configuration that is not indented. Its groups are the `prefix` of a
+      launcher and the `blanks` after it. The line must contain one of `asides`.
+
+    `wanted` are all substrings that are still searched for; other lines may be left out.
+
+    A line ends with a line feed or a carriage return. The last line may have neither, so that its last number may
+    be cut short: `finish` passes it on with `ended=False`. The size of the pieces does not change the result.
     """
 
     hints: tuple[bytes, ...] = ()
@@ -73,12 +78,12 @@ class LineParser(ABC):
 
     @property
     def under_way(self) -> bool:
-        """Whether there is an attempt that a line may end: it has a step."""
+        """Whether the newest attempt has a step. Only then can a line end it."""
         return bool(self._steps)
 
     @property
     def _begun(self) -> bool:
-        """Whether another attempt has begun behind the last step."""
+        """Whether another attempt has begun after the last step."""
         restated = self._stated.restated_by_one and len(self._steps) > EARLY
         return self._stated.begun or self._launched or restated
 
@@ -156,14 +161,14 @@ class LineParser(ABC):
             self._hand(line, reader, whole=whole)
 
     def _dedented(self, line: str) -> str:
-        """The line with one blank behind its prefix, if there are several before the least indented line `top`."""
+        """The line with one blank after its prefix instead of several. The least indented line `top` tells how many."""
         top = self.top.search(line)
         if top and len(top["blanks"]) < self._blanks:
             self._blanks, self._prefix = len(top["blanks"]), _prefix_of(top)
         return re.sub(self._prefix, r"\1 ", line, count=1) if self._prefix else line
 
     def _hand(self, line: str, reader: Reader, *, whole: bool) -> None:
-        """Read a line for one of the readers. `whole`: all of it is there."""
+        """Let one of the readers read a line. `whole`: no part of the line was cut off."""
         match reader:
             case Lines("steps"):
                 self._read_label(line)
@@ -186,7 +191,7 @@ class LineParser(ABC):
                 keep_symptoms(line, self._symptoms)
 
     def _read_origin(self, line: str) -> None:
-        """Note that the job is started again, and that the lines that follow are another file's."""
+        """Note a line that says that the job is started again, or that lines of another file follow."""
         restart = RESTART.search(line)
         if restart and self.under_way and not self._begun:
             self._restarter = restart[0]
@@ -195,22 +200,25 @@ class LineParser(ABC):
             self._header = header["file"]
 
     def _read_label(self, line: str) -> None:
-        """Note when a line with a step was collected, and that it is another file's."""
+        """Note the time stamp before a line with a step, and the name of another file, if one stands there."""
         self.stamp = stamp_of(line)
         label = self._log.other_file or self._header or label_of(line)
         if label != self._log.other_file:
             self._log = replace(self._log, other_file=label)
 
     def spoilt(self, kind: str, line: str) -> None:
-        """Keep the first line of a mark: a trace prints millions."""
+        """Keep the first line of a mark. A trace prints millions of such lines."""
         self._marks.setdefault(kind, printable(line.strip()[:300]))
         self._look()
 
     def _look(self) -> None:
-        """Search for all hints but those of marks and versions that are known. A line's readers take it in this order."""
+        """Search from now on for the hints that are still needed: a mark or a version is needed only once.
+
+        The readers of a line get it in this order.
+        """
         self._search = line_search(
             (
-                # A bar ends without a line feed, so what ended its job may stand behind the last one.
+                # A progress bar has no line feed, so the line that ended the job may follow the last bar directly.
                 Lines("steps", self.hints),
                 Lines("origin", ORIGIN_HINTS),
                 *self._stated.known,
@@ -224,10 +232,12 @@ class LineParser(ABC):
         self.wanted = self._search.hints
 
     def add(self, step: Step) -> None:
-        """Record a step. Going back to an earlier step begins another attempt. So does what says that the job is started again.
+        """Record a step.
 
-        The same step again is a repeat, unless it is the only one so far: an attempt may die after its first
-        line. If another process printed it, the next line is a repeat too.
+        Another attempt begins if the log goes back to an earlier step, or has said that the job is started again.
+
+        The same step twice is a repeat. But if it is the only step so far, another attempt begins: the first one
+        may have died after it. If a second process prints each step, the next steps are repeats all the same.
         """
         if step.stamp is None and self.stamp is not None:
             step = replace(step, stamp=self.stamp, collected=True)
@@ -245,10 +255,11 @@ class LineParser(ABC):
         self._last = step.index
 
     def begins_anew(self) -> None:
-        """Begin another attempt. What belongs to an attempt ends here; a format adds what it keeps of one.
+        """Begin another attempt. A format that remembers more of an attempt forgets it here too.
 
-        Of the attempt before, only its last step, its pace and the mark behind it are kept. `Statements` has the facts of
-        each attempt. All else is the job's: marks, versions, processes and symptoms, and the number of steps that it announced.
+        The attempt before is kept as an `Attempt`: its last step, its pace, and the line that began this one.
+        `Statements` has the facts of each attempt. Marks, versions, processes, symptoms and the announced number
+        of steps belong to the job, and stay.
         """
         self.ended(self._ended())
         self._restarter, self._launched = "", False
@@ -261,13 +272,13 @@ class LineParser(ABC):
         return attempt(self._steps.values(), self._restarter)
 
     def ended(self, attempt: Attempt) -> None:
-        """An attempt ended and another one began. Of very many, those are kept that went furthest without a mark behind them."""
+        """Keep an attempt that ended. Of more than `MAX_RESTARTS`, drop the shortest, first among those with a mark."""
         self._earlier.append(attempt)
         if len(self._earlier) > MAX_RESTARTS:
             self._earlier.remove(min(self._earlier, key=lambda one: (not one.mark, one.last)))
 
     def plan(self, steps: int) -> None:
-        """The run announced this number of steps; 0 is kept if it announced another one before."""
+        """Note the number of steps that the run announced; 0 if it announced another number before."""
         if steps == self._log.planned:
             return
         if self._log.planned is not None:
@@ -275,9 +286,9 @@ class LineParser(ABC):
         self._log = replace(self._log, planned=steps)
 
     def saved(self, seconds: float, iteration: int | None = None) -> None:
-        """A checkpoint was written in this time.
+        """Note that a checkpoint was written in this many seconds.
 
-        If each rank says so, `iteration` tells one checkpoint from another, and the slowest rank counts.
+        If each rank prints a line, `iteration` identifies the checkpoint, and the slowest rank counts.
         """
         if iteration is None:
             iteration = -1 - len(self._saves)
@@ -285,24 +296,24 @@ class LineParser(ABC):
             self._saves[iteration] = max(seconds, self._saves.get(iteration, 0.0))
 
     def loaded(self, seconds: float) -> None:
-        """A rank has loaded a checkpoint in this time; the slowest one counts."""
+        """Note that a rank loaded a checkpoint in this many seconds. The slowest rank counts."""
         self._log = replace(self._log, loaded=max(seconds, self._log.loaded or 0.0))
 
     def restored(self, path: str) -> None:
-        """The checkpoint at this path was loaded."""
+        """Note the path of the checkpoint that was loaded."""
         self._log = replace(self._log, restored=path)
 
     def counted(self, saved_bytes: int) -> None:
-        """The launcher counted the bytes of the checkpoint."""
+        """Note the size of the checkpoint in bytes, as the launcher counted it."""
         self._log = replace(self._log, saved_bytes=saved_bytes)
 
     def measured_peak(self, tflops: float) -> None:
-        """The run measured its machine; the highest value counts."""
+        """Note a rate of matrix products that the run measured on its machine. The highest one counts."""
         self._log = replace(self._log, peak_tflops=max(tflops, self._log.peak_tflops or 0.0))
 
 
 def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
-    """An attempt of these steps that is over."""
+    """The ended attempt with these steps. `mark` is the line after it that says that the job is started again."""
     steps = list(steps)
     last = max(step.index for step in steps)
     seconds = [step.seconds for step in steps if step.seconds is not None]
@@ -310,13 +321,13 @@ def attempt(steps: Iterable[Step], mark: str = "") -> Attempt:
 
 
 def _text(raw: bytes) -> str:
-    """The line without the sequences that colour it."""
+    """The line as text, without the control sequences that colour it. It is cut at `MAX_LINE` bytes."""
     text = raw[:MAX_LINE].decode("utf-8", errors="replace")
     return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def _prefix_of(top: re.Match[str]) -> str:
-    """A pattern of prefixes with as many words, and blanks behind them, as before this line; "" if there are no several blanks."""
+    """A pattern for prefixes with as many words as this line's, and as many blanks after them; "" for fewer than two blanks."""
     blanks, words = len(top["blanks"]), len((top["prefix"] or "").split())
     if blanks < 2:
         return ""

@@ -1,8 +1,11 @@
-"""What a run states of itself besides its steps: number of processes, model, precision, type of GPU. Pure.
+"""What a run states about itself besides its steps: number of processes, model, precision, type of GPU. Pure.
 
-A `Statement` is a line as an upstream's source prints it; docs/dev/logs.md names the place of each. Each named
-group of its pattern gives a fact of that name, which `plugins.judging.validity.configuration` compares with
-the case. The statements of any format are here, those of one format are in its module.
+Example: `All distributed processes registered. Starting with 512 processes` states the fact `processes`, 512.
+
+A `Statement` has a pattern for such a line. Each named group of the pattern gives a fact of the same name.
+`plugins.judging.validity.configuration` compares the facts with the case. docs/dev/logs.md says where in
+upstream's source each line is printed. Statements that any format may have are here. A statement of one format
+is in the module of that format.
 """
 
 from __future__ import annotations
@@ -15,31 +18,35 @@ from dataclasses import dataclass, field, replace
 from plugins.logs.log import GPU_NAME, Fact
 
 MAX_VALUES = 32
-"""A run states a fact in one way, or in a few that contradict each other. Values beyond these are dropped."""
+"""The most values of one fact that are kept. A run states one value, or a few that contradict each other."""
 
 MAX_LINES = 1 << 16
-"""Each process of the largest recipe may state a fact some dozen times. Further such lines are not read."""
+"""The most lines of one statement that are read. Each process of the largest recipe may print about a dozen."""
 
 MANY, SHARE = 4, 64
-"""If at least `MANY` lines state a value, other output has made another one in one line, and has cut it in one of `SHARE`."""
+"""A value is garbled if one line states it, beside at least `MANY` lines of the same statement with another value.
+
+If it is the begin or the end of the other value, or the name of a GPU, one line in `SHARE` may state it.
+"""
 
 OF_A_PROCESS = ("gpu", "group", "peers")
-"""Facts that differ between the processes of one run. All others follow from the one command that started it."""
+"""Facts that may differ between the processes of one run. All others follow from the command that started it."""
 
 ANCHOR = r"(?<! ) ?"
-"""What stands before the blanks that indent a key: nothing, or what a launcher or a container runtime prints.
+"""The end of the prefix that a launcher or a container runtime prints before an indented key, if there is one.
 
-It ends with at most one blank, and an indentation is even, so the two are told apart. If it ends with several, `LineParser.top`
-tells how many, and they are taken off. Examples: `17: ` (srun),
-`[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun), a stamp (kubectl), a stamp and
-` stdout F ` (containerd), a pod and its container (stern).
+Examples of prefixes: `17: ` (srun), `[default0]:` (torchrun), `retraining/0 ` (NeMo-Run), `[1,5]<stdout>:` (mpirun),
+a time stamp (kubectl), a time stamp and ` stdout F ` (containerd), a pod and its container (stern).
+
+An indentation has an even number of blanks. So if the number is odd, the first blank belongs to the prefix.
+If a prefix ends with several blanks, `LineParser` removes all but one: the line `top` tells their number.
 """
 
 _GPU = r"[A-Z][\w.+-]*(?: [\w.+-]+){1,7}"
-"""The whole name of a GPU. A name with other output in it often has another character."""
+"""The whole name of a GPU. If other output is mixed into a name, it often contains a character that is not allowed here."""
 
 REACH = 512, 1 << 15
-"""How far a statement is searched for before and after its hint, in characters. A line may be very long."""
+"""How many characters of a line are searched, before the begin of the hint and from there on. A line may be very long."""
 
 
 _Key = tuple[str, int | str]
@@ -50,10 +57,12 @@ _Key = tuple[str, int | str]
 class Statement:
     """A line that contains `hint` and matches `pattern`. Each named group of the pattern is a fact.
 
-    A whole number counts as such, a number with three decimals in thousandths, a list of ranks by its length,
-    a GPU by its name. `words` are the other values that count, with their meanings. With `any_word` every
-    other value counts as it is. If `begins` is true, one process prints the line once, before the first step
-    of an attempt.
+    The text of the group gives the value of the fact: `512` is 512, `1.250` is 1250 (thousandths), and
+    `0, 1, 2, 3` is 4, the number of ranks. `words` has the values of particular texts, and comes before these
+    rules. With `any_word`, any other text, such as the name of a GPU, is the value itself. Without it, such a
+    text gives no fact.
+
+    `begins`: one process prints the line once in each attempt, before the first step.
     """
 
     hint: bytes
@@ -92,7 +101,10 @@ def printable(text: str) -> str:
 
 
 def lists(name: str, words: str) -> Statement:
-    """The statement of a group of parallel processes, as NeMo prints that of rank 0."""
+    """The statement of a parallel group of rank 0, as NeMo prints it.
+
+    For example, `Rank 0 has data parallel group: [0, 8]` states that the group has 2 processes.
+    """
     return Statement(
         f"Rank 0 has {words} parallel group".encode(),
         rf"Rank 0 has {words} parallel group ?: \[(?P<{name}>\d+(?:, \d+)*)\]",
@@ -103,7 +115,7 @@ def lists(name: str, words: str) -> Statement:
 def launch_argument(
     key: str, fact: str, words: Mapping[str, int | str] | None = None, *, any_word: bool = False
 ) -> Statement:
-    """An argument of the launch script, as it prints it; `key` is a regular expression.
+    """The statement of an argument that the launch script prints. `key` is a regular expression of its name.
 
     Sources: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87, v25.01.1 maxtext/configure.sh 122.
     """
@@ -120,7 +132,7 @@ ARGUMENTS = {
     "context_parallel_size": "cp",
     "micro_batch_size": "mbs",
 }
-"""Facts by the names of Megatron Core's arguments, by which all frameworks on top of it state them."""
+"""The fact that each argument of Megatron Core states. All frameworks on top of it use these names."""
 
 COMMON = (
     Statement(
@@ -162,7 +174,7 @@ COMMON = (
 
 @dataclass
 class _Attempt:
-    """What one attempt states: facts by name and value, and how many lines of each statement, known by its hint, state them."""
+    """What one attempt states. `lines` counts the lines that state each of the `facts`, by the hints of the statements."""
 
     facts: dict[_Key, Fact] = field(default_factory=dict)
     lines: dict[_Key, Counter[bytes]] = field(default_factory=dict)
@@ -178,7 +190,7 @@ class _Attempt:
             self.add(fact, attempt.lines[key])
 
     def inherit(self, earlier: _Attempt) -> None:
-        """Add what an earlier attempt states by statements that this attempt does not make."""
+        """Add the facts of an earlier attempt, except those that the same statement gives in this attempt."""
         made = {(name, hint) for (name, _), lines in self.lines.items() for hint in lines}
         for key, fact in earlier.facts.items():
             lines = {hint: n for hint, n in earlier.lines[key].items() if (fact.name, hint) not in made}
@@ -187,12 +199,15 @@ class _Attempt:
 
 
 class Statements:
-    """The facts that were read so far of the newest attempt.
+    """The facts of the newest attempt that have been read so far.
 
-    What this attempt does not state, but an earlier one did, holds for this one too: a launcher states it once for the
-    whole job. If a fact is stated after a step, it is kept apart until the next step. If that step begins another
-    attempt, the fact belongs to that attempt. `begun`: an attempt began after the last step. `known`: the
-    statements that are still looked for.
+    A launcher may state a fact once for the whole job. So a fact of an earlier attempt holds for this one too,
+    unless this attempt makes the same statement.
+
+    A fact that is stated after a step may belong to the next attempt. So it is kept apart until the next step. If
+    that step begins another attempt, the fact belongs to that attempt.
+
+    `begun`: another attempt began after the last step. `known`: the statements that are still searched for.
     """
 
     def __init__(self, known: tuple[Statement, ...]) -> None:
@@ -205,7 +220,7 @@ class Statements:
         self.begun = False
 
     def read(self, statement: Statement, text: str) -> bool:
-        """Read a line that contains the hint of this statement. Returns whether the statement is not looked for any more."""
+        """Read a line that contains the hint of this statement. Returns true once no more such lines are to be read."""
         at = max(0, text.find(statement.hint.decode()))
         match = re.compile(statement.pattern).search(text, max(0, at - REACH[0]), at + REACH[1])
         if match:
@@ -221,12 +236,12 @@ class Statements:
 
     @property
     def restated(self) -> bool:
-        """Whether the configuration was stated after the last step: two facts of it, since an evaluation may state one of them again."""
+        """Whether two facts of the configuration were stated after the last step. An evaluation may state one again."""
         return len(self._restated()) > 1
 
     @property
     def restated_by_one(self) -> bool:
-        """The same of what one process states: of many that state a fact, some may be late."""
+        """As `restated`, without facts that several lines of this attempt state: one of many processes may print late."""
         by_many = {name for (name, _), lines in self._attempt.lines.items() if max(lines.values()) > 1}
         return len(self._restated() - by_many) > 1
 
@@ -234,10 +249,7 @@ class Statements:
         return {name for name, _ in self._since.facts}.difference(OF_A_PROCESS)
 
     def begins(self, line: object) -> None:
-        """Note that a line was read which each attempt prints once.
-
-        If this attempt printed it before, another attempt begins.
-        """
+        """Note a line that each attempt prints once. If it was read before, another attempt has begun."""
         self.begun |= line in self._opened
         self._opened.add(line)
 
@@ -249,7 +261,7 @@ class Statements:
         self._since.add(replace(fact, said=printable(fact.said)[:200]), Counter([hint]))
 
     def stepped(self, *, anew: bool) -> None:
-        """Note that a step was read. If it is the first of another attempt, `anew` is true."""
+        """Note that a step was read. `anew`: it is the first step of another attempt."""
         if anew:
             self._attempt.inherit(self._earlier)
             self._earlier, self._attempt = self._attempt, _Attempt()
@@ -258,7 +270,7 @@ class Statements:
         self.begun = False
 
     def facts(self) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        """The facts, and besides them the statements that are none, because other output is in them."""
+        """The facts of the newest attempt, and apart from them those that count as garbled."""
         stated = self._stated()
         counted = [replace(fact, lines=stated.lines[key].total()) for key, fact in stated.facts.items()]
         garbled = tuple(fact for fact in counted if _garbled(fact, stated))
@@ -274,7 +286,7 @@ class Statements:
 
 
 def _garbled(fact: Fact, stated: _Attempt) -> bool:
-    """Whether other output made each line of this fact: many lines of the same statement say something else."""
+    """Whether each line with this fact is garbled: many lines of the same statement state another value."""
     return all(
         any(_made_of(fact, lines, rival, counts[hint]) for rival, counts in stated.lines.items())
         for hint, lines in stated.lines[fact.name, fact.value].items()
@@ -282,10 +294,13 @@ def _garbled(fact: Fact, stated: _Attempt) -> bool:
 
 
 def _made_of(fact: Fact, lines: int, rival: _Key, many: int) -> bool:
-    """Whether other output made the `lines` of this fact out of some that state the rival name and value, as `many` do.
+    """Whether the `lines` lines with this fact are garbled forms of the rival's line, which is there `many` times.
 
-    Processes may differ in what is `OF_A_PROCESS`. There a number counts, because words stand before and behind it.
-    So does the name of a GPU, unless it is of no known type and ends as the other one does.
+    Example: 500 lines end with `MEMBER: 17/512`, and one ends with `17/51`: other output cut it.
+
+    Facts `OF_A_PROCESS` may really differ between processes. A number is never garbled there, because its pattern
+    demands words on both sides of it. The name of a GPU is garbled if it is of no known type and ends with the
+    same character as the rival.
     """
     name, value = rival
     if fact.name != name or fact.value == value or many < MANY:

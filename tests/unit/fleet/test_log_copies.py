@@ -97,7 +97,7 @@ def test_a_copy_of_a_later_life_is_that_lifes_log(tmp_path: Path) -> None:
     case = follow(tmp_path, cluster)
     assert (case.read(), case.read("log.attempt-1.txt")) == (nemo2_text(SLOWER), BEGUN)
     assert (case.read("log.own.txt"), case.entry.attempts) == (None, 2)
-    assert case.entry.log_note.endswith("nobody has read")
+    assert case.entry.log_note.endswith("was not read")
 
 
 def test_of_a_copy_with_two_lives_the_last_one_counts(tmp_path: Path) -> None:

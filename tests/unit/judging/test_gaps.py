@@ -59,13 +59,15 @@ def test_nobody_judges_a_run_that_told_what_it_is_in_lines_that_are_lost(
     made.ends[WIDE.id] = [end]
     entry = follow(tmp_path, made)
     assert entry.failure == "infrastructure"
-    assert f"every step was seen, but {GAP}, and with it what it said of itself" in entry.message
+    assert (
+        f"every step was seen, but {GAP}; the lost lines state its network and configuration" in entry.message
+    )
 
 
 def test_lines_that_are_lost_behind_the_first_step_are_a_remark(tmp_path: Path) -> None:
     entry = follow(tmp_path, cluster((WHOLE[:HALF], ""), (WHOLE[HALF:], GAP)))
     assert entry.failure == ""
-    assert entry.log_note == f"{GAP}; what else was said in those lines nobody has read"
+    assert entry.log_note == f"{GAP}; the rest of these lines was not read"
 
 
 def test_a_run_that_hung_at_its_end_does_not_pass_with_its_first_lines_lost(tmp_path: Path) -> None:
@@ -85,7 +87,9 @@ def test_the_buckets_copy_takes_the_place_of_a_log_without_its_first_lines(tmp_p
     made.copies[WIDE.id] = LogCopy(LogPlace("log"), SOURCE, GAP, copied.encode())
     entry, folder = follow(tmp_path, made), tmp_path / WIDE.key
     assert entry.failure == ""
-    assert entry.log_note.startswith(f"{GAP}; the steps were read from {SOURCE}; what else the job said")
+    assert entry.log_note.startswith(
+        f"{GAP}; the steps were read from {SOURCE}; the rest of what the job printed"
+    )
     assert ((folder / "log.txt").read_text(), (folder / "log.own.txt").read_text()) == (copied, WHOLE)
 
 
