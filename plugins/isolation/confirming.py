@@ -1,4 +1,4 @@
-"""How suspects are confirmed: nodes, links and leaves are tested beside good nodes once more, and those that are slow again are accused."""
+"""Tests suspect nodes, links and leaves once more, beside good ones. Accuses those that are slow again."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from plugins.isolation.evidence import Evidence, Peers, compared, explaining, of
 from plugins.isolation.probes import Pair, Search
 from plugins.isolation.rounds import REFERENCES, good_pairs, measure
 
-# Starts of a probe that confirms: a part that is slow half of the time is slow in one of several.
+# How often a confirming probe is started. A part that is slow half of the time is slow in one of several starts.
 CONFIRMING = 2
-# Of one that confirms a link: the network of an end that is slow half of the time looks like it by chance.
+# The same where a link is confirmed. An end whose network is slow half of the time may look like a slow link.
 CONFIRMING_LINKS = 4
-# Pairs with which a leaf is tested a second time.
+# How many pairs test a leaf the second time.
 SAMPLE = 3
-# A leaf of fewer nodes has no two further pairs that tell its pace: then its nodes do, each by itself.
+# A leaf of fewer nodes does not have two other pairs that tell its pace. So each of its nodes is probed alone.
 SMALL = SAMPLE + 4
 
 
 def confirm(evidence: Evidence, suspects: Sequence[str], links: Sequence[Pair]) -> Search[Evidence]:
-    """Test each suspect with two different good nodes. Test each end of a link with a third node, then the link once more.
+    """Test suspect nodes and links again, and accuse those that are slow again.
 
-    An end that is slow with its third node is a suspect too. If it is not accused, its link is tested again at last.
+    1. Each suspect, and each end of a link, is tested with a good node. An end that is slow is a suspect from now on.
+    2. Each suspect is tested with another good node. Each link without a suspect end is tested.
+    3. Nodes, or their networks, are accused.
+    4. A link with a suspect end is tested now if no end was accused. Links are accused.
     """
     starts = CONFIRMING_LINKS if links else CONFIRMING
-    # Each suspect gets partners of its own leaf. An end of a link gets one of the other end's leaf, behind the same uplink.
+    # A suspect gets partners on its own leaf. An end of a link gets one on the other end's leaf, behind the same uplink.
     places = {node: node for node in suspects}
     ends = {node: end for link in links for node, end in (link, link[::-1]) if node not in places}
     evidence, tests = yield from _test_pairs(evidence, _partners(evidence, places | ends), starts)
@@ -35,7 +38,8 @@ def confirm(evidence: Evidence, suspects: Sequence[str], links: Sequence[Pair]) 
     second = [link for link in links if places.keys().isdisjoint(link)]
     evidence, _ = yield from _test_pairs(evidence, [*_partners(evidence, places), *second], starts)
     evidence = yield from _alone_again(evidence, places)
-    # A good node is slow with each of two bad ones, and fast with others. It comes after them: their tests then do not count.
+    # A good node is slow in its tests with two bad nodes, and fast in others. The bad ones come first, so that these
+    # tests do not count for the good one.
     for node in sorted(places, key=evidence.share_fast):
         evidence = _with_node(evidence, node)
     cleared = [link for link in links if evidence.excluded.isdisjoint(link) and link not in second]
@@ -46,7 +50,7 @@ def confirm(evidence: Evidence, suspects: Sequence[str], links: Sequence[Pair]) 
 
 
 def confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) -> Search[Evidence | Answer]:
-    """Test pairs of each suspect leaf with another leaf, which is not suspect, and accuse those that are slow again."""
+    """Test pairs of nodes between each suspect leaf and a good leaf, and accuse the leaves that are slow again."""
     if not suspects:
         return evidence
     members = _members(evidence)
@@ -58,7 +62,7 @@ def confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) ->
     across = {leaf: _leaving(evidence, members[leaf]) for leaf in suspects if leaf in slow}
     small = [node for leaf in across if len(members[leaf]) < SMALL for node in members[leaf]]
     evidence = yield from _alone_again(evidence, small)
-    # A leaf that is slow only with slow ones comes after them: their tests then do not count.
+    # A leaf that is slow only with slow leaves comes last, so that these tests do not count for it.
     for leaf in sorted(across, key=lambda leaf: statistics.fmean(not test.slow for test in across[leaf])):
         evidence = _with_leaf(evidence, leaf, members[leaf])
     if evidence.culprits:
@@ -69,7 +73,7 @@ def confirm_leaves(evidence: Evidence, suspects: Sequence[str], paths: Peers) ->
 
 
 def slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
-    """The leaves of which most pairs in these tests are slow."""
+    """The leaves with at least the share `OFTEN` of their pairs slow in these tests."""
     return often_slow((evidence.nodes.leaves[node], test.slow) for test in tests for node in test.nodes)
 
 
@@ -77,9 +81,9 @@ def slow_leaves(evidence: Evidence, tests: Sequence[Test]) -> list[str]:
 
 
 def _partners(evidence: Evidence, places: Mapping[str, str]) -> list[Pair]:
-    """Each node of `places` with a good one that it was not tested with before, if there is one.
+    """A pair of each node in `places` with a good node, if there is one that it was not tested with before.
 
-    The good one is of the leaf of the node that `places` names, and has no other partner, if possible.
+    If possible, the good node is in no other pair, and is on the leaf of the node that `places` gives.
     """
     nodes, unfit = evidence.nodes, evidence.unfit.union(places)
     before = {frozenset(test.nodes) for test in evidence.tests}
@@ -103,7 +107,10 @@ def _members(evidence: Evidence) -> dict[str, list[str]]:
 def _between_leaves(
     evidence: Evidence, suspects: Sequence[str], members: Mapping[str, Sequence[str]]
 ) -> list[Pair]:
-    """Pairs of nodes of each suspect leaf and a good one: a leaf that it was not tested with before, and each in turn, if possible."""
+    """Up to `SAMPLE` pairs of nodes between each suspect leaf and a good leaf.
+
+    If possible, it is a good leaf that the suspect was not tested with before. The good leaves take turns.
+    """
     leaves = evidence.nodes.leaves
     before = {frozenset(leaves[node] for node in test.nodes) for test in evidence.tests}
     good = [leaf for leaf in dict.fromkeys(leaves.values()) if leaf not in suspects]
@@ -122,20 +129,20 @@ def _between_leaves(
 def _test_pairs(
     evidence: Evidence, pairs: Sequence[Pair], starts: int
 ) -> Search[tuple[Evidence, list[Test]]]:
-    """Probe pairs of nodes beside good ones, and compare them."""
+    """Probe pairs of nodes beside good pairs. Returns the new evidence and the tests of these pairs."""
     if not pairs:
         return evidence, []
     ends = {node for pair in pairs for node in pair}
     evidence, results = yield from measure(evidence, pairs, starts, good_pairs(evidence, ends, ends))
     if evidence.pairs is None and evidence.alone is not None and 2 in evidence.first:
-        # So few pairs do not tell how they scatter: as single nodes do.
+        # So few pairs do not tell their scatter, so that of single nodes is used.
         evidence = replace(evidence, pairs=replace(evidence.alone, center=evidence.first[2]))
     tests = compared(results, evidence.pairs) if evidence.pairs else []
     return evidence.with_tests(tests), tests
 
 
 def _alone_again(evidence: Evidence, nodes: Iterable[str]) -> Search[Evidence]:
-    """Probe those nodes that were fast by themselves once more, beside good ones: many may have become slow together."""
+    """Probe the nodes that were fast alone once more, beside good nodes. Many may have become slow together."""
     peers, slow = evidence.alone, {test.nodes for test in evidence.tests if test.slow}
     groups = [(node,) for node in nodes if (node,) not in slow]
     if len(groups) < 2 or peers is None:
@@ -151,7 +158,10 @@ def _alone_again(evidence: Evidence, nodes: Iterable[str]) -> Search[Evidence]:
 
 
 def _with_node(evidence: Evidence, node: str) -> Evidence:
-    """Accuse a node that was slow by itself and with another one, or with two others, none of which is accused."""
+    """Accuse a node that was slow alone and with another node, or with two others. Tests with accused nodes do not count.
+
+    If the node alone is slow enough to explain the slow pairs, it is accused itself, else its network.
+    """
     tests = [test for test in evidence.unspoiled if node in test.nodes]
     with_others = [test for test in tests if len(test.nodes) == 2]
     slow = [test for test in with_others if test.slow]
@@ -171,14 +181,17 @@ def _with_node(evidence: Evidence, node: str) -> Evidence:
 
 
 def _became_slow(evidence: Evidence, node: str, tests: Sequence[Test]) -> float | None:
-    """How slow a node has become by itself, if it was fast at first and that explains these tests; None if not."""
+    """The slowness of a node alone, if it was fast in its first test and has become slow enough to explain `tests`; else None."""
     first, *again = [test.slowness for test in evidence.tests if test.nodes == (node,)]
     enough = explaining(tests)
     return min(again) if again and first <= enough < min(again) else None
 
 
 def _within_leaf(evidence: Evidence, node: str, tests: Sequence[Test]) -> bool:
-    """Whether a node is slow within its leaf, so that it is not the uplink; if leaves are not known, in all of its tests."""
+    """Whether a node is slow with a node of its own leaf that is fast with others, so that its uplink is not the cause.
+
+    If leaves are not known: whether it is slow in all of these tests.
+    """
     slow = [test for test in tests if test.slow]
     if not evidence.nodes.leaves_known:
         return len(slow) == len(tests)
@@ -187,13 +200,16 @@ def _within_leaf(evidence: Evidence, node: str, tests: Sequence[Test]) -> bool:
 
 
 def _with_link(evidence: Evidence, link: Pair) -> Evidence:
-    """Accuse a link whose every test was slow, if both of its ends were fast by themselves and in all tests with others."""
+    """Accuse a link that was slow in each of two tests or more, if no test of only one of its ends explains that.
+
+    Each end must have been tested with a third node.
+    """
     tests = [test for test in evidence.tests if set(test.nodes) == set(link)]
     if len(tests) < 2 or not all(test.slow for test in tests) or evidence.by_chance(link, tests):
         return evidence
     of_ends = [test for test in evidence.unspoiled if len(set(test.nodes) & set(link)) == 1]
     tested = {node for test in of_ends if len(test.nodes) == 2 for node in test.nodes}
-    # Where all pairs of an end are somewhat slow, some are below the limit by chance.
+    # If all pairs of an end are somewhat slow, some are below the limit by chance.
     explained = any(test.slow or test.slowness > explaining(tests) for test in of_ends)
     if explained or not tested.issuperset(link):
         return evidence
@@ -201,11 +217,11 @@ def _with_link(evidence: Evidence, link: Pair) -> Evidence:
 
 
 def _with_leaf(evidence: Evidence, leaf: str, members: Sequence[str]) -> Evidence:
-    """Accuse the uplink of a leaf that is slow with others, if neither one of its nodes nor chance explains it."""
+    """Accuse the uplink of a leaf that is slow with other leaves, if neither a single node nor chance explains it."""
     tests = [test for test in _leaving(evidence, members) if evidence.excluded.isdisjoint(test.nodes)]
     slow = {node for test in tests if test.slow for node in test.nodes if node in members}
     if len(slow) == 1 < len(members):
-        return evidence  # so is one of its nodes
+        return evidence  # One of its nodes explains it.
     became = {node: _became_slow(evidence, node, tests) for node in members}
     fell = {node: slowness for node, slowness in became.items() if slowness is not None}
     for node, slowness in fell.items():
@@ -216,6 +232,6 @@ def _with_leaf(evidence: Evidence, leaf: str, members: Sequence[str]) -> Evidenc
 
 
 def _leaving(evidence: Evidence, members: Sequence[str]) -> list[Test]:
-    """The tests of the nodes of a leaf with those of other leaves."""
+    """The tests of pairs with one node among these members of a leaf and the other on another leaf."""
     pairs = [test for test in evidence.tests if len(test.nodes) == 2]
     return [test for test in pairs if len(set(test.nodes) & set(members)) == 1]

@@ -1,6 +1,6 @@
-"""What an isolation knows so far, what follows from it, and the limits that it counts by. Pure: what was learnt makes new evidence.
+"""What an isolation knows so far, what follows from it, and the limits that decide. Pure: each result makes new evidence.
 
-A node, a link or a leaf with a slow test is a suspect. It is accused, and then a culprit, if further tests of it are slow.
+A node, a link or a leaf with a slow test is a suspect. If further tests of it are slow, it is accused: a culprit.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from plugins.scatter import robust_sigma
 CHANCE = 0.01
 # Below so many values a robust scatter is itself uncertain.
 MANY = 32
-# Of tests whose true slowness is this many scatters above the limit, 99 % are above it.
+# If the true slowness is this many scatters above the limit, 99 % of tests are above the limit.
 POWER = 2.33
 # The slower of two kinds of hardware is at least this share of the nodes.
 SHARE = 0.25
 # Fewer do not tell which of them is slow: two of three may be.
 FEWEST = 4
 APART = 4.0
-# So little slower, as a share, is nobody's fault, and no other kind of hardware.
+# A smaller slowness, as a share, accuses nobody, and is no sign of another kind of hardware.
 LEAST = 0.025
 
 
 @dataclass(frozen=True)
 class Peers:
-    """What tests of one kind are compared to: `center` in s, `scatter` as a share of it, of `count` tests.
+    """What tests of one kind are compared with: a `center` in s, and a `scatter` as a share of it.
 
-    Nobody is suspected for less than `least`, a share.
+    `count` is the number of values behind the scatter. Nobody is suspected for a slowness below `least`, a share.
     """
 
     center: float
@@ -82,7 +82,7 @@ def quantile(count: int) -> float:
 
 
 def tail(count: int, tests: int, share: float) -> float:
-    """The probability that at least `count` of so many independent tests are slow, of which each is with probability `share`."""
+    """The probability that `count` or more of independent `tests` are slow, if each is slow with probability `share`."""
     return sum(math.comb(tests, k) * share**k * (1 - share) ** (tests - k) for k in range(count, tests + 1))
 
 
@@ -100,7 +100,7 @@ def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | Non
     sums = list(accumulate(values, initial=0.0))
 
     def between(n: int) -> float:
-        """The scatter that a split explains: the largest where that within both parts is the smallest."""
+        """The scatter between both parts of a split. It is largest where the scatter within the parts is smallest."""
         return sums[n] ** 2 / n + (sums[-1] - sums[n]) ** 2 / (len(values) - n)
 
     split = max(splits, key=between)
@@ -114,13 +114,13 @@ def two_kinds(seconds: Sequence[float]) -> tuple[list[float], list[float]] | Non
 
 # The noise of a probe, as a share, for which its usual length is enough.
 NOISE = 0.006
-# A part explains a loss, or slow tests, if it is slower by this share of them.
+# A part explains a loss, or the slowness of tests, if its own slowness is more than this share of it.
 EXPLAINS = 0.5
-# The share of fleets in which a good part has as many slow tests by chance as one that is accused.
+# A part is accused only if a good part has as many slow tests by chance in at most this share of fleets.
 DOUBT = 0.001
-# What is slow half of the time is slow in this share of its tests.
+# A node or a leaf is often slow if at least this share of its tests is slow. One that is slow half of the time mostly is.
 OFTEN = 0.4
-# Of so few values the fast half alone does not tell how they scatter.
+# If the fast half has fewer values, it alone does not tell how they scatter.
 FEWEST_FAST = 8
 
 
@@ -128,10 +128,11 @@ FEWEST_FAST = 8
 class Evidence:
     """What is known so far.
 
-    `loss` is by how much the job was slow, as a share. `length` is that of the next probes.
-    `alone` and `pairs` are what tests of one node and of two are compared with, in words `beside`; None before their first round.
-    `first` tells how long a probe of so many nodes took in the first round that had any.
-    `slower` has the parts that became slower during the search, and by how much at most.
+    `loss` is by how much the job was slow, as a share. `length` is the length of the next probes, in usual lengths.
+    Tests of one node are compared with `alone`, tests of two with `pairs`; both are None before their first round.
+    `beside` names in words what they are compared with.
+    `first` has, by the number of nodes of a probe, its seconds in the first round with such probes.
+    `slower` has the parts that became slower during the search, and the most by which they did, as a share.
     """
 
     nodes: Nodes
@@ -176,7 +177,10 @@ class Evidence:
         return max(LEAST, EXPLAINS * self.loss)
 
     def peers(self, results: Sequence[Result]) -> Peers:
-        """What these results are compared with: the fast kind of them, whose fast half tells how it scatters if that is enough."""
+        """What these results are compared with: those of the faster kind, if they are of two kinds.
+
+        The scatter is that of the fast half, mirrored at the median; of all values if the fast half has too few.
+        """
         seconds = [result.seconds for result in results]
         seconds, _ = two_kinds(seconds) or (seconds, [])
         center = statistics.median(seconds)
@@ -198,14 +202,17 @@ class Evidence:
 
     @property
     def excluded(self) -> set[str]:
-        """The nodes that have no part in further steps: those of culprits but links, and those on which no probe of one node runs."""
+        """The nodes that take no part in further steps: those on which the probe alone did not run, and accused ones.
+
+        The ends of an accused link are not among them.
+        """
         idle = {result.probe.nodes[0] for result in self.failed if len(result.probe.nodes) == 1}
         culprits = [culprit for culprit in self.culprits if culprit.part is not Part.LINK]
         return idle | {node for culprit in culprits for node in culprit.nodes}
 
     @property
     def unfit(self) -> set[str]:
-        """The nodes that are no good partner of a suspect: excluded ones, and those that had a part in a slow test."""
+        """The nodes that are no good partner of a suspect: excluded ones, and those with a slow test."""
         return self.excluded | {node for test in self.tests if test.slow for node in test.nodes}
 
     @property
@@ -224,19 +231,22 @@ class Evidence:
         return sum(not test.slow for test in pairs) / max(len(pairs), 1)
 
     def by_chance(self, nodes: Iterable[str], tests: Sequence[Test]) -> bool:
-        """Whether so many of these tests of some nodes may be slow by chance, as those of other nodes are that are mostly fast."""
+        """Whether chance explains the slow ones among these `tests` of `nodes`.
+
+        The tests of other nodes, without those that are often slow, tell how often a test is slow by chance.
+        """
         suspected = set(nodes)
         others = [test for test in self.unspoiled if suspected.isdisjoint(test.nodes)]
         suspects = set(often_slow((node, test.slow) for test in others for node in test.nodes))
         fast = [test.slow for test in others if suspects.isdisjoint(test.nodes)]
-        # Of none that is slow, half of one may be (Jeffreys).
+        # If none of them is slow, half a test counts as slow (Jeffreys).
         share = (sum(fast) + 0.5) / (len(fast) + 1)
         return tail(sum(test.slow for test in tests), len(tests), share) > DOUBT / self.nodes.count
 
     # What to answer
 
     def unresolved(self) -> list[Test]:
-        """The slow tests without a culprit, also those that are slow by less than explains the loss."""
+        """The slow tests that no culprit explains. Those that are too little slow to explain the loss count too."""
         accused = {node for culprit in self.culprits for node in culprit.nodes}
         tests = [test for test in self.tests if accused.isdisjoint(test.nodes)]
         return [test for test in tests if test.slow or test.lesser]
@@ -244,7 +254,8 @@ class Evidence:
     def missing(self) -> str:
         """What was not tested, in words; "" if nothing is missing.
 
-        Each node is to be tested alone and in a pair, its leaf, if it is known, with another one, and each link of the ring.
+        Each node must be tested alone and in a pair, and each link of the ring must be tested. If the leaves are known,
+        each leaf must be tested with another one.
         """
         alone = {test.nodes[0] for test in self.tests if len(test.nodes) == 1}
         pairs = [test.nodes for test in self.tests if len(test.nodes) == 2]
@@ -270,7 +281,7 @@ class Evidence:
         return self.answer(Ending.CANNOT_TELL, reason)
 
     def whole_fleet(self, count: int, slowness: float, apart: str = "") -> Answer:
-        """The answer if the median of so many nodes is slower than the baseline. Those that ran may be a minority."""
+        """The answer if the median of `count` nodes is slower than the baseline: cannot tell if these are no majority."""
         words = f"the median node is {percent(slowness)} slower than the baseline of one node{apart}"
         if 2 * count > self.nodes.count:
             return self.answer(Ending.WHOLE_FLEET, words)
@@ -295,7 +306,7 @@ def explaining(tests: Sequence[Test]) -> float:
 
 
 def often_slow(tests: Iterable[tuple[str, bool]]) -> list[str]:
-    """The nodes or leaves of which many tests are slow; each test is given by one of these, and whether it is slow."""
+    """The nodes or leaves with at least the share `OFTEN` of their tests slow. A test is a name, and whether it was slow."""
     slow: defaultdict[str, list[bool]] = defaultdict(list)
     for name, is_slow in tests:
         slow[name].append(is_slow)

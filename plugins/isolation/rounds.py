@@ -1,5 +1,6 @@
-"""The rounds of an isolation: which probes run together, what they measured in times of the first round, and
-how far an isolation is by their jobs.
+"""The rounds of an isolation: which probes run together, and how their times compare with those of the first round.
+
+`progress` tells from the results of the probes' jobs how far the isolation is.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from plugins.isolation.answer import Answer, percent
 from plugins.isolation.evidence import FEWEST, Evidence
 from plugins.isolation.probes import Groups, Nodes, Pair, Probe, Result, Search, disjoint
 
-# Pairs of good nodes, and good nodes, that run beside suspects, and tell how fast the fleet is by then.
+# How many good nodes, or pairs of them, run beside suspects. They tell how fast the fleet is in that round.
 REFERENCES = 8
-# So many pairs of a leaf tell its pace: of all pairs that run, and of references, which are known to be good.
+# How many pairs within a leaf tell its pace: of all pairs that run; of references, which are known to be good.
 PAIRS_OF_LEAF, GOOD_PAIRS_OF_LEAF = 3, 2
-# Good nodes are of two kinds if these are so many times as far apart as one node is from the others by chance.
+# Good nodes are of two kinds if their distance is more than this many times what chance explains for one node.
 UNEQUAL = 1.2
 # Each of the two kinds is at least this share of the good nodes.
 UNEQUAL_SHARE = 0.25
 
 
 class Unequal(Exception):
-    """The good nodes of a round do not tell how fast the fleet is by then. So it proves nothing, and the search ends with `evidence`."""
+    """The good nodes of a round do not tell how fast the fleet is. So it proves nothing: the search ends with `evidence`."""
 
     def __init__(self, reason: str, evidence: Evidence) -> None:
         super().__init__(reason)
@@ -54,19 +55,22 @@ class _Pace:
         return cls(len(results[0].probe.nodes), fleet, leaves)
 
     def on(self, leaves: Iterable[str]) -> float:
-        """The seconds of a probe on nodes of these leaves, of which the slowest counts."""
+        """The seconds of a probe on nodes of these leaves. The slowest leaf counts."""
         return max(self.leaves.get(leaf, self.fleet) for leaf in leaves)
 
 
 def measure(
     evidence: Evidence, groups: Groups, runs: int = 1, references: Groups | None = None
 ) -> Search[tuple[Evidence, list[Result]]]:
-    """Probe these nodes or pairs, as many at once as share no node. What failed is tried once more.
+    """Probe these nodes or pairs in rounds; groups of one round share no node. A probe that failed is tried once more.
 
-    A fleet, or a leaf, may become slower from round to round: by heat, say. So times are told as they would have been in the
-    first round. The `references` tell how much slower it is by now: they are good, and run in each round. If they are None,
-    all pairs within leaves tell it. If there are none, times are told as they are.
-    Raises `Unequal` if none of the references ran, or if they are of two kinds by then.
+    The fleet, or a leaf, may become slower from round to round, for example when it heats up. So each time is converted
+    to what it would have been in the first round.
+
+    The `references` are good nodes or pairs that run in each round, and tell how much slower the fleet is now. If they
+    are None, all pairs within leaves tell it. If they are empty, times are not converted.
+
+    Raises `Unequal` if no reference ran, or if the references are of two kinds.
     """
     measured: list[Result] = []
     good = [Probe(nodes, 1, evidence.length) for nodes in references or ()]
@@ -100,7 +104,7 @@ def _pace_within_leaves(nodes: Nodes, results: Sequence[Result]) -> _Pace | None
 
 
 def _with_pace(evidence: Evidence, pace: _Pace) -> Evidence:
-    """The evidence with the pace of a round: it is the first one, unless another was, and its leaves may be slower."""
+    """The evidence with the pace of a round and its slower leaves. It is the first pace if there was none before."""
     evidence = replace(evidence, first={pace.count: pace.fleet, **evidence.first})
     for leaf, seconds in pace.leaves.items():
         evidence = evidence.with_slower(f"leaf {leaf}", seconds / pace.fleet - 1)
@@ -140,9 +144,10 @@ def _require_alike(evidence: Evidence, results: Sequence[Result]) -> None:
 
 
 def good_pairs(evidence: Evidence, near: Iterable[str], busy: Iterable[str]) -> list[Pair]:
-    """Pairs of nodes that are not busy, to tell the pace of a round: such as were fast within a leaf, or of nodes that were never slow.
+    """Good pairs of nodes that are not busy, as references. They were fast within a leaf, or their nodes were never slow.
 
-    Two of each leaf of the near nodes come first, then those of all leaves in turn: `REFERENCES` at most, or two a near leaf.
+    Two pairs of each leaf with a `near` node come first, then pairs of all leaves in turn. There are at most
+    `REFERENCES`, or two for each near leaf if that is more.
     """
     nodes = evidence.nodes
     leaves, taken = {nodes.leaf_of(node) for node in near}, evidence.excluded.union(busy)
@@ -202,7 +207,7 @@ class Round:
 
 
 def progress(search: Search[Answer], result: Callable[[int, Probe], Result | None]) -> Round | Answer:
-    """The answer, or the round that the search is in. `result` is what a probe of a round measured; None if it is not over."""
+    """The answer, or the round that the search is in. `result` gives what a probe measured in a round; None if it is not over."""
     try:
         probes = next(search)
         for number in count(1):

@@ -34,11 +34,12 @@ NOISE_SEEN = 1.15 * NOISE
 LONGEST = 8
 # A leaf of fewer nodes spares none that tell its pace while the others are tested with those of other leaves.
 LARGE = 12
-# If a larger share of all pairs is slow, or of all pairs and more than two are suspect links, nobody can tell who is not.
+# If more than `MOST_SLOW` of all pairs are slow, nobody can tell which nodes are good. The same holds if more than
+# two links, and more than `MOST_LINKS` of all pairs, are suspect links.
 MOST_SLOW, MOST_LINKS = 0.4, 0.25
 
 Step = Search[Evidence | Answer]
-"""Its value is the answer, or what is known after the step, if the search goes on."""
+"""A step of the search. It returns the answer, or the evidence with which the search goes on."""
 
 
 def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
@@ -60,7 +61,7 @@ def isolate(nodes: Nodes, loss: float) -> Search[Answer]:
 
 
 def _alone(evidence: Evidence) -> Step:
-    """Each node by itself. Those that are slow are probed twice more."""
+    """Probe each node alone. Those that are slow are probed twice more."""
     nodes = [(node,) for node in evidence.nodes.ring]
     evidence, results = yield from measure(evidence, nodes, 1, ())
     noise = _noise(results)
@@ -91,7 +92,7 @@ def _alone(evidence: Evidence) -> Step:
 def _slow_alone(
     evidence: Evidence, results: Sequence[Result], peers: Peers
 ) -> Search[tuple[Evidence, list[str]]]:
-    """The nodes that are slow by themselves: those that are in these results are probed twice more."""
+    """Probe the nodes that are slow in these results twice more. Returns those that are slow in the mean of all three."""
     tests = compared(results, peers)
     suspects = [test.nodes[0] for test in tests if test.slow]
     evidence = evidence.with_tests(tests)
@@ -101,7 +102,7 @@ def _slow_alone(
 
 
 def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
-    """Three nodes or fewer are no peers of each other: each beside the baseline of one node, then their pairs beside theirs."""
+    """Compare three nodes or fewer, which are too few to be peers, with the baseline of one node, then pairs with theirs."""
     ran = f"probes ran on {len(results)} of {evidence.nodes.count} nodes"
     alone = evidence.baseline(results)
     evidence = replace(evidence, alone=alone, beside="the baseline")
@@ -135,7 +136,11 @@ def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
 
 
 def _of_few_pairs(evidence: Evidence, tests: Sequence[Test]) -> Answer:
-    """Which pairs of three nodes or fewer are slow in each test: that of two alone, the link if both are fast with the third."""
+    """The answer for the pairs of three nodes or fewer. A pair counts as slow if it is slow in each of its tests.
+
+    If two of three pairs are slow, the network of the node in both is accused. If one of three is slow, its link is.
+    If fewer than three ran, the slow one may be the link, or the network of either end.
+    """
     pairs = list(dict.fromkeys(test.nodes for test in tests))
     slow = [pair for pair in pairs if all(test.slow for test in tests if test.nodes == pair)]
     ends = [node for pair in slow for node in pair]
@@ -191,13 +196,13 @@ def _crossing(nodes: Nodes, peers: Peers, results: Sequence[Result]) -> list[Tes
 
 
 def _unexplained(nodes: Nodes, tests: Sequence[Test]) -> set[tuple[str, ...]]:
-    """The slow neighbours on two leaves that no slow uplink would explain. The next step tests uplinks, and then the others."""
+    """The slow neighbours on two leaves that no slow uplink would explain. The next step tests uplinks, then the other pairs."""
     slow = _slow_pairs(tests)
     return slow - nodes.behind_uplinks(slow, {test.nodes for test in tests} - slow)
 
 
 def _leaves(evidence: Evidence) -> Step:
-    """Nodes half of the fleet apart, those of a leaf side by side: an uplink is slow if most pairs of its leaf are."""
+    """Probe nodes half of the fleet apart, in an order by leaves. The uplink of a leaf with often slow pairs is suspect."""
     nodes, between = evidence.nodes, evidence.pairs
     sizes = Counter(map(nodes.leaf_of, nodes.ring))
     large = {node for node in nodes.ring if nodes.leaves_known and sizes[nodes.leaf_of(node)] >= LARGE}
@@ -211,7 +216,7 @@ def _leaves(evidence: Evidence) -> Step:
     results = [result for result in results if not nodes.same_leaf(*result.probe.nodes)]
     if not results:
         return evidence
-    # Where leaves are small, pairs within them tell nothing of the pace of these.
+    # If leaves are small, pairs within them do not tell the pace of pairs on two leaves.
     paths = _across(replace(between, center=0.0), results, nodes)
     slower = between.slowness(paths.center)
     if slower < -evidence.least:
@@ -230,7 +235,7 @@ def _leaves(evidence: Evidence) -> Step:
 
 
 def _far_apart(evidence: Evidence, tests: Sequence[Test]) -> Evidence | Answer:
-    """What these tests of pairs far apart tell if the leaves of nodes are not known."""
+    """The evidence with these tests of pairs far apart, if leaves are not known: cannot tell if several are slow."""
     slow, evidence = sum(test.slow for test in tests), evidence.with_tests(tests)
     if slow <= 1:
         return evidence
@@ -262,7 +267,7 @@ def _of_kinds(fast: Sequence[float], slow: Sequence[float]) -> str:
 
 
 def _apart(results: Sequence[Result]) -> str:
-    """How far apart the slowest and the fastest of these are, in words; "" if it is so little that nobody is suspected."""
+    """By how much the slowest of these results is slower than the fastest, in words; "" if it is `LEAST` or less."""
     if len(results) < 2:
         return ""
     fast, *_, slow = sorted(results, key=lambda result: result.seconds)
@@ -282,7 +287,7 @@ def _listed(tests: Sequence[Test]) -> str:
 
 
 def _without_culprit(evidence: Evidence, reasons: Sequence[str] = ()) -> Answer:
-    """Nothing explains the loss. `reasons` say why nothing can be told, if the search could not go on."""
+    """The answer if no part explains the loss. `reasons` say why the search could not go on, if it could not."""
     unresolved, reasons = evidence.unresolved(), [*reasons]
     if evidence.slower:
         parts, most = first_of(sorted(evidence.slower), SHOWN), percent(max(evidence.slower.values()))
