@@ -1,7 +1,7 @@
-"""Which lines of a log tell its run from a run of another case. Pure.
+"""Which lines of a log identify its run, so that it cannot pass for a run of another case. Pure.
 
-Formats state little, so a fact that is not stated does not make a run invalid. The record says which lines
-state each kind of fact. A log that states none gets a remark.
+For example, the record of a case says that the line `num_layers: 80` states the model. A fact that the log does
+not state does not make the run invalid, because formats state little. A log that states no such fact gets a remark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
 from plugins.words import counted, first_of
 
-# The facts of each kind in the record. Parallel sizes and batches are left out, because models share them.
+# The facts of each kind in the record. Parallel sizes and batches identify nothing, because many models share them.
 _KINDS = {
     "processes": ("processes", "group", "peers", "asked_nodes"),
     "model": (
@@ -29,7 +29,7 @@ _KINDS = {
 _MOST_NAMED = 8
 _RATE = "step time x rate"
 _NOT_FP16 = "loss scale is 1.0"
-"""So it is in BF16, in FP8 and in FP4: it tells no dtype."""
+"""BF16, FP8 and FP4 runs all print this, so it does not identify the dtype."""
 _MODEL = {
     "layers": "the number of layers",
     "hidden": "the hidden size",
@@ -44,7 +44,7 @@ _WANTED = {"layers": "the number of layers", "precision": "the precision"}
 
 
 def stated_by(case: Case, log: Log) -> dict[str, str]:
-    """For each kind of fact that identifies a run, the line that states it; "" if there is none."""
+    """The line that states each kind of fact, by the kind; "" if no line states it."""
     facts = [fact for fact in log.facts if fact.said != _NOT_FP16]
     lines = {
         kind: next((fact.said for name in names for fact in facts if fact.name == name), "")
@@ -59,7 +59,7 @@ def stated_by(case: Case, log: Log) -> dict[str, str]:
 
 
 def identity_line(case: Case, log: Log) -> str:
-    """What the log states of the run's identity, and what it does not state: a line of the report."""
+    """The line of the report with what the log states about the run's identity, and what it does not state."""
     lines = stated_by(case, log)
     stated = ", ".join(f"{kind} ({line})" for kind, line in lines.items() if line)
     missing = ", ".join(kind for kind, line in lines.items() if not line)
@@ -84,7 +84,7 @@ def _network(log: Log) -> str:
 
 
 def anonymous(case: Case, log: Log) -> str:
-    """The remark on a log that states no fact that identifies its run; "" if it states one."""
+    """The remark on a log without any fact that identifies its run; "" if it has one."""
     if any(stated_by(case, log).values()):
         return ""
     return (
@@ -94,17 +94,17 @@ def anonymous(case: Case, log: Log) -> str:
 
 
 def garbled(log: Log) -> str:
-    """The remark on statements of few processes that are taken as garbled; "" if there are none."""
+    """The remark on statements that count as garbled, because only few processes make them; "" if there are none."""
     if not log.garbled:
         return ""
     first, count = log.garbled[0], len(log.garbled) - 1
     lines = sum(fact.lines for fact in (*log.facts, *log.garbled) if fact.name == first.name)
-    more = f", as {count} more" if count else ""
-    return f'other output is taken to have made "{first.said}", which {first.lines} of {lines} lines state{more}; judged without'
+    more = f" (and {count} more)" if count else ""
+    return f'"{first.said}" in {first.lines} of {lines} lines{more} is taken as garbled by other output; judged without'
 
 
 def untold(case: Case, log: Log) -> str:
-    """The remark on a valid run whose log lacks what its format usually states; "" if it lacks nothing."""
+    """The remark on a valid run if its log does not state what its format usually states; "" if it states all."""
     missing = unstated(log.facts, _WANTED)
     if log.tells == "configuration" and missing:
         return (
@@ -113,11 +113,11 @@ def untold(case: Case, log: Log) -> str:
     stated = any(step.flops_per_gpu for step in log.steps) or not unstated(log.facts, _MODEL)
     if log.tells == "rate" and case.is_timed and not stated:
         return (
-            "nothing in the log tells which model ran, and of which sequence length: Megatron-LM prints its throughput, "
-            "which would, with --log-throughput only"
+            "nothing in the log tells which model ran, and with which sequence length: only the throughput would, which "
+            "Megatron-LM prints with --log-throughput"
         )
     if log.tells == "routing" and not {"layers", "hidden"} & {fact.name for fact in log.facts}:
-        return "the log states no configuration: nothing tells its dtype, parallel sizes or routing, and at most its step time x rate its model; judged without"
+        return "the log states no configuration: no dtype, parallel sizes or routing; only step time x rate may tell the model; judged without"
     missing = unstated(log.facts, _ROUTING)
     if (
         log.tells == "routing"
@@ -130,20 +130,24 @@ def untold(case: Case, log: Log) -> str:
 
 
 def summarised(facts: Iterable[Fact], name: str) -> Fact | None:
-    """The fact of this name as a summary states it that leaves out what is Megatron Core's default; None if there is none."""
+    """The fact of this name from a summary of the configuration; None if there is none.
+
+    Such a summary leaves out each value that is Megatron Core's default.
+    """
     return next((fact for fact in facts if fact.name == name and _OF_A_SUMMARY in fact.said), None)
 
 
 def unstated(facts: Iterable[Fact], names: Mapping[str, str]) -> str:
-    """Which of these facts the run does not state, in words."""
+    """Those of these facts that the run does not state, in words; "" if it states all. `names` has the words for each."""
     stated = {fact.name for fact in facts}
     return " and ".join(words for name, words in names.items() if name not in stated)
 
 
 def type_in(case: Case, log: Log, gpu: str) -> str:
-    """The type of the GPUs that the log names; of several `gpu`, that of the site, which is also that of a log without steps.
+    """The type of the GPUs that the log names; "unknown" if it has steps and names none.
 
-    A log that has steps and names no GPU is of no known type.
+    It is `gpu`, the type of the site, if the log names several types, or has no steps and names none. A case for a
+    CPU gets `gpu` too.
     """
     types = {type_of(name) for name in gpu_names(log)}
     if case.accelerator != "gpu" or len(types) > 1 or not (types or log.steps):
@@ -152,15 +156,15 @@ def type_in(case: Case, log: Log, gpu: str) -> str:
 
 
 def gpu_names(log: Log) -> list[str]:
-    """The GPUs that the run names, then those that our launchers name."""
+    """The names of GPUs that the run prints, then those that Pacemark's launchers print."""
     printed = [str(fact.value) for fact in log.facts if fact.name == "gpu"]
     return list(dict.fromkeys([*printed, *(value for name, value in log.versions if name == "gpu")]))
 
 
 def fingerprint(log: Log) -> str:
-    """A hash of the log's steps, which identifies its job.
+    """A hash of the log's steps in 16 hexadecimal digits. It identifies the job.
 
-    All copies of a log have the same hash, whatever other lines they have.
+    Copies of a log have the same hash, whatever other lines they have.
     """
     steps = [(step.index, step.seconds, step.loss, step.grad_norm) for step in log.steps]
     return hashlib.sha256(repr(steps).encode()).hexdigest()[:16]

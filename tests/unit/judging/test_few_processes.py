@@ -97,7 +97,7 @@ def test_a_value_that_other_output_cut_or_made_longer_is_none(torn: str) -> None
     assert judged("maxtext", text_of("maxtext", *lines[::-1])) == []
     remark = garbled(parse(text_of("maxtext", *lines), "maxtext"))
     assert remark == (
-        f'other output is taken to have made "Config param max_target_length: {torn}", which 1 of 41 lines state; judged without'
+        f'"Config param max_target_length: {torn}" in 1 of 41 lines is taken as garbled by other output; judged without'
         if torn
         else ""
     )

@@ -124,7 +124,9 @@ def test_only_a_printed_rate_tells_the_model_and_without_one_every_report_says_s
         else:
             assert seen.verdict.kind is (Kind.PASSED if baseline else Kind.NO_BASELINE)
             (remark,) = seen.verdict.remarks
-            assert remark.startswith("nothing in the log tells which model ran, and of which sequence length")
+            assert remark.startswith(
+                "nothing in the log tells which model ran, and with which sequence length"
+            )
             assert baseline is not None or offer == remark
         assert isinstance(offer, str)
 

@@ -350,7 +350,7 @@ def test_a_log_without_a_configuration_is_remarked_on(which: tuple[str, str, str
     judgement = judged(which, stated=NOTHING)
     assert judgement.verdict.kind is Kind.PASSED
     assert judgement.verdict.remarks == (
-        "the log states no configuration: nothing tells its dtype, parallel sizes or routing, and at most its step time x rate its model; "
+        "the log states no configuration: no dtype, parallel sizes or routing; only step time x rate may tell the model; "
         "judged without",
     )
 
