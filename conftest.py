@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 # What is loaded and collected lives as long as the session. To look for garbage in it takes a third of the time to collect.
-# Most of what is made later lives as long, too, so it is looked through less often than Python does.
+# Most objects that are made later live as long too, so the garbage collector runs less often than by default.
 gc.disable()
 gc.set_threshold(10_000)
 

@@ -21,11 +21,11 @@ THIS_MACHINE = "this machine"
 
 @dataclass(frozen=True)
 class Isolated:
-    """What an isolation of the nodes that slow a case has answered, in so many rounds of probes and GPU-hours.
+    """The answer of an isolation, after so many `rounds` of probes and so many GPU-hours.
 
-    `causes` are what the GPUs of slow nodes say of it. `symptoms` are what the case's own jobs tell of some of
-    its nodes. `proof` is None if the case was not to run once more. `command` runs it without the nodes that slow
-    it; "" if none does.
+    `causes` say what the GPUs of slow nodes show. `symptoms` say what the case's own jobs logged about some nodes.
+    `proof` is the run of the case without the accused nodes, None if there was none. `command` runs the case without
+    them; "" if no node is accused.
     """
 
     answer: Answer
@@ -38,7 +38,7 @@ class Isolated:
 
     @property
     def headline(self) -> str:
-        """The answer in words, behind what was known without a probe."""
+        """The answer in words, after the symptoms that were known without a probe."""
         if not self.symptoms:
             return self._of_probes
         return f"the job itself told: {first_of(self.symptoms, SHOWN)}; the probes: {self._of_probes}"

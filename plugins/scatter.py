@@ -1,4 +1,4 @@
-"""How values scatter that are not all of one kind: steps of a run, of which some stall. Pure."""
+"""The scatter of values with outliers, such as the steps of a run in which some stall. Pure."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def versions_of(outcome: Outcome, log: Log) -> dict[str, str]:
 
 
 def mixed(outcome: Outcome, log: Log) -> list[str]:
-    """The remarks on versions of which a run states several: its nodes were not alike."""
+    """The remarks on versions that a run states with several values: its nodes were not alike."""
     remarks = []
     for name, values in _stated(outcome, log).items():
         if len(values) > 1:

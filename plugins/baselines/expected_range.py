@@ -1,8 +1,8 @@
 """The numbers of a case, and where its pace should be if nobody published one, by those of other scales.
 
 In weak scaling each GPU does the same work at each scale, so that its throughput changes with the communication alone.
-The figures here are those of 40 published series of weak scaling: of the 357 pairs of their scales that are at most
-`MOST_DOUBLINGS` apart, and of which each has more GPUs than NVLink connects.
+The figures here come from 357 pairs of scales in 40 published series of weak scaling. The scales of a pair are at most
+`MOST_DOUBLINGS` apart, and each has more GPUs than NVLink connects.
 tests/unit/baselines/test_expected_range.py counts them anew, and says how often a range holds.
 """
 

@@ -126,7 +126,7 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sign(envelope: Envelope, key: Path) -> None:
-    """Add a signature, or put it in the place of what only says that it is this key's.
+    """Add a signature. It replaces one that only claims to be of this key.
 
     Raises ConfigError if the file has no private key, or its owner has signed already.
     """

@@ -199,7 +199,7 @@ def _limited(series: Series, states: tuple[State, ...]) -> Iterator[str]:
 
 
 def unlike(gpus: Gpus, good: Gpus | None = None) -> Iterator[str]:
-    """GPUs whose clock, pace alone, matrix product or number of NVLinks is below that of the node's others, or of a good node.
+    """GPUs with a lower clock, pace alone, matrix product or number of NVLinks than the node's others, or than a good node.
 
     The product after the run is compared only if no step alone was measured there; the memory only with a good node.
     """
@@ -239,7 +239,10 @@ def _figures(gpus: Gpus) -> Mapping[str, Figures]:
 
 
 def _below(values: Figures, share: float, good: Figures | None) -> Iterator[tuple[int, float, float]]:
-    """Each GPU whose value is below the median of the good ones, or of the node's others, by more than this share, with both."""
+    """Each GPU with a value below a median by more than this share: its number, its value and the median.
+
+    It is the median of the `good` GPUs; without these, of the node's other GPUs.
+    """
     known = {gpu: value for gpu, value in values.items() if value is not None}
     for gpu, value in known.items():
         peers = [peer for peer in (good or {}).values() if peer is not None]

@@ -145,8 +145,8 @@ class Series:
 class Gpus:
     """All that the log tells of its GPUs.
 
-    `alone` has each GPU and its time of a step in s, when each of several trained by itself after the run; `memory` each
-    GPU and the rate of a copy within its memory in GB/s.
+    `alone` has the step time of each GPU in s, measured after the run while each of several trained by itself.
+    `memory` has the rate of a copy within the memory of each GPU in GB/s.
     `all_reduce` is the bus bandwidth in GB/s of an all-reduce over them. `not_idle` says why the program did not
     start. `handicap` is how often each step did its work.
     """

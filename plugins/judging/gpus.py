@@ -110,7 +110,7 @@ def _scaling(measurement: Measurement, table: Table) -> list[str]:
 
 
 def _unsampled(timed: Gpus) -> str:
-    """The GPUs of which NVML told nothing during the steps, in words; "" if there is none."""
+    """The remark on GPUs without a sample of NVML during the steps; "" if each has one."""
     missing = sorted({product.gpu for product in timed.products} - {*timed.numbers})
     if not missing:
         return ""

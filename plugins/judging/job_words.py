@@ -164,7 +164,7 @@ def _of_end(case: Case, outcome: Outcome) -> list[str]:
 
 
 def _broken_off(evidence: Evidence) -> str:
-    """The remark on a job that did not end well by its log alone, as that of a replay; "" if it did."""
+    """The remark on a job that counts as succeeded although its log says that it broke off; "" if the log does not."""
     if not evidence.broken_off or not evidence.outcome.succeeded:
         return ""
     return f'behind its last step the log says "{evidence.broken_off}": the pace stands, but look at how the job ended'

@@ -115,7 +115,7 @@ def compare(pairs: Sequence[Pair]) -> Comparison:
 
 
 def _finding(fitted: Ratio, own: Ratio) -> Finding:
-    """What a case is, by the ratio that its effects make of it, and by its own."""
+    """The finding on a case, from the ratio that the effects predict (`fitted`) and from its own ratio."""
     if fitted.low > 1:
         return Finding.FASTER
     if fitted.high < 1:

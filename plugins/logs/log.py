@@ -204,7 +204,7 @@ def _is(network: str, expected: str) -> bool:
 
 @dataclass(frozen=True)
 class HostError:
-    """What a line of this host tells. Lines of one `kind` differ in numbers alone, but not in that of an XID."""
+    """An error that a line of this host states. Two errors of one `kind` differ only in numbers, except the number of an XID."""
 
     host: str
     words: str
@@ -221,9 +221,9 @@ class Log:
     """What a log states of its last attempt.
 
     `steps` are in the order of their first lines; `repeated` are the indices that were printed again.
-    `earlier` are the attempts before. `other_file` is what stands before a line with a step to say that it is another file's. `planned` is the number of steps that the run
-    announced, or 0 if it announced different ones. `facts` are what it states of its configuration, `garbled`
-    what other output made of such statements, `marks` the kinds and lines of what spoils a timed run. `captured_after` is the last step before a profiler began to record, `captured_until` the last one
+    `earlier` are the attempts before. `other_file` is the name of another file, if one stands before a line with a step. `planned` is the number of steps that the run
+    announced, or 0 if it announced different ones. `facts` are what it states about its configuration,
+    `garbled` the facts that other output changed, `marks` the lines that spoil a timed run, by kind. `captured_after` is the last step before a profiler began to record, `captured_until` the last one
     before it ended; if none ended, the last step of all.
     `versions` are names and values; if nodes differ, a name has several. `saves` are the seconds of each
     checkpoint, by its slowest rank, `saved_bytes` the size that the launcher counts at the end. `loaded` are

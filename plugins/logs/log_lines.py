@@ -16,13 +16,13 @@ MANY = 48
 """The library finds this many texts with SIMD. It is slower with more, and ten times slower from 65 on."""
 
 SHARED = range(16, 6, -1)
-"""How long a common substring of several hints is. A short one is in many lines that contain no hint."""
+"""The lengths of common substrings that are tried, longest first. A short one is in many lines without a hint."""
 
 SPARSE = 1 << 11
-"""If there is a text in fewer bytes than this, it costs less to search for the whole hints."""
+"""If texts occur more than once in this many bytes, it is faster to search for the whole hints."""
 
 PROBE = 1 << 16
-"""So many bytes of a buffer are searched for texts before it is known whether these are frequent in it."""
+"""This many bytes of a buffer are searched first, to learn whether texts are frequent in it."""
 
 
 class Lines(NamedTuple):
@@ -72,7 +72,7 @@ class LineSearch:
             yield start, stop
 
     def _places(self, searched: memoryview, probe: int) -> Iterator[int]:
-        """Where a text is, or a whole hint where texts are frequent. The first `probe` bytes tell that for all."""
+        """The place of each text; of each whole hint where texts are frequent. The first `probe` bytes may tell that for all."""
         matches = self._texts.find_matches_as_indexes(searched[:probe])
         if len(matches) * SPARSE > probe:
             probe = len(searched)
@@ -84,7 +84,7 @@ class LineSearch:
         yield from (probe + at for _, at, _ in matches)
 
     def readers_of(self, line: bytes) -> list[Reader]:
-        """The readers of which a hint is in the line, in their order, found in one pass."""
+        """The readers that have a hint in the line, in their order. One pass finds them all."""
         hints = self._each.find_matches_as_indexes(line, overlapping=True)
         return [
             self._readers[place] for place in sorted({p for n, _, _ in hints for p in self._places_of[n]})
@@ -96,7 +96,10 @@ line_search = lru_cache(LineSearch)
 
 
 def texts_of(hints: tuple[bytes, ...]) -> list[bytes]:
-    """Texts of which each hint contains one: hints that contain no other, or as many common substrings as leave `MANY` texts."""
+    """Texts to search for: each hint contains at least one of them.
+
+    They are the hints that contain no other hint. Common substrings replace several of these until `MANY` are left.
+    """
     each = set(hints)
     texts = {hint for hint in each if sum(map(hint.__contains__, each)) == 1}
     for length in SHARED:

@@ -30,9 +30,9 @@ from plugins.logs.log import PrintedMeans, Step
 class Unit:
     """What a line is of, and how many last lines count. The other fields are words of a verdict.
 
-    The last `recent` lines show the present pace of a run that still trains. The last `tail` are the end of a
-    run, whose time is `end` of theirs. It is slow if it is above the settled lines by `sigmas` standard
-    errors.
+    The last `recent` lines show the present pace of a run that still trains. The last `tail` lines are the end
+    of a run, and `end` computes its time from theirs. The end is slow if it is above the settled lines by
+    `sigmas` standard errors.
     """
 
     name: str

@@ -134,7 +134,7 @@ class MegatronLM(LineParser):
         self._scaled = None
 
     def utilization(self, fields: dict[str, str]) -> tuple[float | None, float | None]:
-        """The TFLOP/s per GPU of the iteration whose line has these fields, and the time that they are of if it is another."""
+        """The TFLOP/s per GPU in a line with these fields, and the time in s that they refer to; None if it is the line's own."""
         return number(fields.get(_RATE)), None
 
     def _read_step(self, head: re.Match[str], text: str, clock: str) -> None:

@@ -102,7 +102,7 @@ def _absent(digest: NcclDigest, members: Sequence[Rank], gpus: int, nodes: int) 
 def _uneven(digest: NcclDigest, members: Sequence[Rank]) -> Iterator[str]:
     """Communicators in which some ranks made fewer calls than others, by more than lines were torn."""
     known = set(members)
-    # A call whose line lost the begin of its host's name is one of a rank that there is not.
+    # If a line lost the begin of its host's name, its call seems to be from a rank that does not exist.
     torn = digest.counts.torn + sum(rank.calls for rank in digest.ranks if rank not in known)
     for uneven in digest.uneven:
         share = _LOST_SHARE + 2 * digest.torn_share

@@ -71,7 +71,7 @@ class _Graph:
             self._svg.text(_LEFT - 8, at + 4, f"{value:.6g}", "end")
 
     def across(self, name: str, ticks: Mapping[float, str]) -> None:
-        """Name the axis across, and what is told of it at these places."""
+        """Name the horizontal axis, and label it at these places."""
         for value, text in ticks.items():
             at = self._place((value, self._y[0]))[0]
             self._path(f"M{pixels(at)},{_BOTTOM + 4}V{_TOP}", _GRID)

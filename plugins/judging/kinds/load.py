@@ -19,8 +19,8 @@ LOSS_CHANGE = 0.01
 """By how much of itself the first loss may differ from the last one of the run that saved.
 
 NeMo prints four digits, and a step's loss is that before its update: two units of the last digit always
-pass. More than 1 % is a jump: the batches are random tokens, whose loss hardly differs. Between the two, half
-of what the loss fell while the checkpoint was trained passes, so that a new model does not.
+pass. More than 1 % is a jump: the batches are random tokens, whose loss hardly differs. Between the two, a difference
+passes up to half of the loss's fall while the checkpoint was trained, so that a new model does not pass.
 """
 
 
