@@ -118,7 +118,7 @@ NOISE = 0.006
 EXPLAINS = 0.5
 # A part is accused only if a good part has as many slow tests by chance in at most this share of fleets.
 DOUBT = 0.001
-# A node or a leaf is often slow if at least this share of its tests is slow. One that is slow half of the time mostly is.
+# A node or a leaf is often slow if at least this share of its tests is. If it is slow half of the time, most samples reach that.
 OFTEN = 0.4
 # If the fast half has fewer values, it alone does not tell how they scatter.
 FEWEST_FAST = 8
@@ -202,7 +202,7 @@ class Evidence:
 
     @property
     def excluded(self) -> set[str]:
-        """The nodes that take no part in further steps: those on which the probe alone did not run, and accused ones.
+        """The nodes that take no part in further steps: those on which no probe of one node ran, and accused ones.
 
         The ends of an accused link are not among them.
         """

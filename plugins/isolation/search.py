@@ -102,7 +102,7 @@ def _slow_alone(
 
 
 def _few(evidence: Evidence, results: Sequence[Result]) -> Search[Answer]:
-    """Compare three nodes or fewer, which are too few to be peers, with the baseline of one node, then pairs with theirs."""
+    """Three nodes or fewer are too few to be peers: compare each with the baseline of one node, then pairs with that of two."""
     ran = f"probes ran on {len(results)} of {evidence.nodes.count} nodes"
     alone = evidence.baseline(results)
     evidence = replace(evidence, alone=alone, beside="the baseline")

@@ -46,7 +46,7 @@ _GPU = r"[A-Z][\w.+-]*(?: [\w.+-]+){1,7}"
 """The whole name of a GPU. If other output is mixed into a name, it often contains a character that is not allowed here."""
 
 REACH = 512, 1 << 15
-"""How many characters of a line are searched, before the begin of the hint and from there on. A line may be very long."""
+"""A line may be very long. It is searched from so many characters before its hint to so many after it."""
 
 
 _Key = tuple[str, int | str]
@@ -57,8 +57,8 @@ _Key = tuple[str, int | str]
 class Statement:
     """A line that contains `hint` and matches `pattern`. Each named group of the pattern is a fact.
 
-    The text of the group gives the value of the fact: `512` is 512, `1.250` is 1250 (thousandths), and
-    `0, 1, 2, 3` is 4, the number of ranks. `words` has the values of particular texts, and comes before these
+    The text of the group gives the value of the fact. For example, `512` gives 512, `1.250` gives 1250 (thousandths),
+    and `0, 1, 2, 3` gives 4, the number of ranks. `words` has the values of particular texts, and comes before these
     rules. With `any_word`, any other text, such as the name of a GPU, is the value itself. Without it, such a
     text gives no fact.
 
