@@ -152,7 +152,7 @@ def setup(memory: Memory, **values: str) -> Provisioner:
     """The shipped set-up in the namespace `runs`, asked about anew at every look."""
     section = gpt3_setup.section(values={"files": "40", "parts": "40", "chunks": "2", **values})
     made = Provisioner("lab", memory, section, gpt3_setup.recipe())  # type: ignore[arg-type]
-    made.ask_seconds = made.read_seconds = 0
+    made.read_seconds = 0
     return made
 
 
