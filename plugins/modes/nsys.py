@@ -100,11 +100,11 @@ class Unreadable(Exception):
 class Step:
     """The shares of one step. compute + exposed + other + gap is the step's length."""
 
-    FIELDS = ("compute", "exposed", "other", "gap", "communication", "data", "checkpoint", "head")
+    FIELDS = ("compute", "exposed", "other", "gap", "communication", "data", "checkpoint")
 
     def __init__(self) -> None:
         self.compute = self.exposed = self.other = self.gap = 0
-        self.communication = self.data = self.checkpoint = self.head = 0
+        self.communication = self.data = self.checkpoint = 0
 
     def as_json(self) -> Dict[str, int]:
         shares = {name: getattr(self, name) for name in self.FIELDS}
@@ -187,11 +187,6 @@ class Report:
     def ask(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self._base.execute(query, values)
 
-    def value(self, query: str, *values: Any) -> Optional[str]:
-        """The first value of the first row as a short text, None if there is none."""
-        row = self._base.execute(query, values).fetchone()
-        return None if row is None or row[0] is None else str(row[0])[:_SHOWN]
-
     def string(self, key: int) -> Optional[str]:
         row = self._base.execute(
             "SELECT substr(value, 1, ?) FROM StringIds WHERE id = ?", (_NAME, key)
@@ -258,7 +253,7 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     if not ranks:
         raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
     report.function("marked", _kind)
-    identity = _identity(report, path)
+    host = _host(report)
     marks = _marks(report, {pid for pid, _ in ranks}, steps)
     digests = []
     for pid, device in ranks:
@@ -267,11 +262,13 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
             shares = _Sweep(report, pid, device, Marks(), steps).run()
             shares["remarks"].append("the steps that are marked hold no kernels")
         if shares["steps"]:
-            profile = dict(identity)
-            profile["gpu"] = _gpu(report, device)
-            profile["device"] = device
-            profile["process"] = pid // 0x1000000 % 0x1000000
-            profile["rank"] = rank if len(ranks) == 1 else None
+            profile = {
+                "file": _base(path),
+                "host": host,
+                "device": device,
+                "process": pid // 0x1000000 % 0x1000000,
+                "rank": rank if len(ranks) == 1 else None,
+            }
             profile.update(shares)
             digests.append(profile)
     if not digests:
@@ -279,39 +276,12 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     return digests
 
 
-def _identity(report: Report, path: str) -> Dict[str, Any]:
-    """Only the properties that are named here: others hold the environment with its secrets."""
-
-    def property_of(table: str, name: str) -> Optional[str]:
-        if not report.has(table, "name", "value"):
-            return None
-        return report.value("SELECT value FROM %s WHERE name = ? LIMIT 1" % table, name)
-
-    def exported(name: str) -> Optional[str]:
-        # In 2022.2 and before, the table has another name.
-        return property_of("META_DATA_EXPORT", name) or property_of("EXPORT_META_DATA", name)
-
-    cuda = property_of("TARGET_INFO_SYSTEM_ENV", "CudaDriverVersion")
-    if cuda and re.match(r"[0-9]{1,9}$", str(cuda)):
-        cuda = "%d.%d" % (int(cuda) // 1000, int(cuda) % 1000 // 10)
-    started = None
-    if report.has("TARGET_INFO_SESSION_START_TIME", "utcTime"):
-        started = report.value("SELECT utcTime FROM TARGET_INFO_SESSION_START_TIME LIMIT 1")
-    return {
-        "file": _base(path),
-        "nsys": exported("EXPORT_PRODUCT_VERSION"),
-        "export_schema": exported("EXPORT_SCHEMA_VERSION"),
-        "host": property_of("TARGET_INFO_SYSTEM_ENV", "Hostname"),
-        "driver": property_of("TARGET_INFO_SYSTEM_ENV", "NvDriverVersion"),
-        "cuda": cuda,
-        "started": started,
-    }
-
-
-def _gpu(report: Report, device: int) -> Optional[str]:
-    if not report.has("TARGET_INFO_GPU", "id", "name"):
+def _host(report: Report) -> Optional[str]:
+    """Of the system's properties only this one is read: others hold the environment with its secrets."""
+    if not report.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
         return None
-    return report.value("SELECT name FROM TARGET_INFO_GPU ORDER BY id <> ?, id LIMIT 1", device)
+    row = report.ask("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname' LIMIT 1").fetchone()
+    return None if row is None or row[0] is None else str(row[0])[:_SHOWN]
 
 
 def _kind(name: Optional[str]) -> Optional[str]:
@@ -423,7 +393,6 @@ class _Sweep:
                     "name": name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...",
                     "time": time_,
                     "calls": calls,
-                    "mean": time_ // calls,
                 }
                 for name, (time_, calls) in kernels
             ],
@@ -493,12 +462,10 @@ class _Sweep:
             if "globalPid" in columns:
                 of_device += " AND ifnull(globalPid, 0) = %d" % self._pid
             whole = "typeof(start) = 'integer' AND typeof(end) = 'integer' AND end >= start"
-            odd += int(
-                self._report.value(
-                    "SELECT count(*) FROM %s WHERE %s AND NOT (%s)" % (table, of_device, whole)
-                )
-                or 0
-            )
+            (left_out,) = self._report.ask(
+                "SELECT count(*) FROM %s WHERE %s AND NOT (%s)" % (table, of_device, whole)
+            ).fetchone()
+            odd += left_out
             parts.append(
                 "SELECT start, end, %s, %s FROM %s WHERE %s AND %s"
                 % ("correlationId" if "correlationId" in columns else "NULL", name, table, of_device, whole)
@@ -530,11 +497,8 @@ class _Sweep:
             ):
                 reached = launches[correlation]
                 # The gap before a step's first kernel is the step's own.
-                busy = min(start, max(self._at, *self._ends))
-                self._settle(busy)
+                self._settle(min(start, max(self._at, *self._ends)))
                 self._begin(reached < last)
-                if self._now is not None:
-                    self._now.head = start - busy
             self._settle(start)
             class_ = _OTHER
             if key is not None:

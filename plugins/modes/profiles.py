@@ -44,7 +44,6 @@ class StepShares(Strict):
     communication: Time
     data: Time
     checkpoint: Time
-    head: Time
 
     @model_validator(mode="after")
     def _whole(self) -> StepShares:
@@ -67,20 +66,13 @@ class Collective(Total):
 class Kernel(Total):
     category: Text
     name: Text
-    mean: Time
 
 
 class ProfileDigest(Strict):
     """What one device did for one process in the profiled steps. None: the report does not say."""
 
     file: Text
-    nsys: Text | None
-    export_schema: Text | None
     host: Text | None
-    driver: Text | None
-    cuda: Text | None
-    started: Text | None
-    gpu: Text | None
     device: Time
     process: Time
     rank: Time | None

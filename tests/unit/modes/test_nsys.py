@@ -66,8 +66,7 @@ def test_a_report_is_digested_from_standard_input(tmp_path: Path, version: str, 
     assert code == 0
     digests = read_profiles(json.dumps(found).encode(), "here")
     (profile,) = digests.profiles
-    assert (profile.host, profile.gpu, profile.rank) == ("node07", "NVIDIA H100 80GB HBM3", 3)
-    assert (profile.nsys, profile.driver, profile.cuda) == ("2026.2.1.210", "580.95.05", "13.0")
+    assert (profile.host, profile.rank) == ("node07", 3)
     # From the end of one optimizer to the end of the next there is one step less.
     assert len(profile.steps) == (STEPS if marks == "xla" else STEPS - 1)
     assert ("FusedAdam" if marks == "optimizer" else "jit_train_step") in profile.steps_by
@@ -76,7 +75,6 @@ def test_a_report_is_digested_from_standard_input(tmp_path: Path, version: str, 
         assert 85_000_000 < step.length < 95_000_000
         assert 75_000_000 < step.compute < 82_000_000
         assert step.data > 250_000
-        assert step.head > step.data
     assert {"AllGather", "ReduceScatter"} == set(profile.collectives)
     assert profile.kernels[0].category == "gemm"
     assert profile.unknown_share == 0
@@ -194,11 +192,7 @@ def test_a_copy_beside_the_last_kernels_does_not_begin_the_next_step(tmp_path: P
     )
     found = one(export(tmp_path / "a.sqlite", recorded))
     # The third begins with its copy: the device had nothing else to do.
-    assert [(step["length"], step["gap"], step["head"]) for step in found["steps"]] == [
-        (90, 0, 0),
-        (100, 20, 20),
-        (100, 15, 5),
-    ]
+    assert [(step["length"], step["gap"]) for step in found["steps"]] == [(90, 0), (100, 20), (100, 15)]
 
 
 def test_a_graph_whose_kernels_were_not_traced_is_unknown(tmp_path: Path) -> None:
@@ -336,7 +330,7 @@ def test_other_tables_may_be_missing(tmp_path: Path, drop: list[str]) -> None:
         ("NVTX_EVENTS", "textId"),
         ("NVTX_EVENTS", "globalTid"),
         ("NVTX_EVENTS", "end"),
-        ("TARGET_INFO_GPU", "name"),
+        ("TARGET_INFO_SYSTEM_ENV", "value"),
     ],
 )
 def test_other_versions_lack_columns(tmp_path: Path, table: str, column: str) -> None:

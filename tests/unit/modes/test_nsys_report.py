@@ -59,9 +59,6 @@ def test_the_steps_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
     steps = profile["steps"]
     # The first step begins with its first kernel, each other one at the end of the one before.
     assert [step["length"] for step in steps] == [end - start for start, end in pairwise([starts[0], *ends])]
-    assert [step["head"] for step in steps[1:]] == [
-        start - end for start, end in zip(starts[1:], ends[:-1], strict=True)
-    ]
     # nsys names the host's own times, too: the device is behind it, and takes as long.
     for step, row in zip(steps[1:], rows[1:], strict=True):
         assert step["length"] == pytest.approx(int(row["Orig Duration (ns)"]), rel=0.002)
@@ -78,16 +75,7 @@ def test_the_shares_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
     assert profile["collectives"] == {}
 
 
-def test_the_machine_and_the_versions_are_those_of_the_report(profile: Mapping[str, Any]) -> None:
-    assert (profile["gpu"], profile["nsys"], profile["export_schema"]) == (
-        "NVIDIA H100 80GB HBM3",
-        "2023.4.4.54",
-        "3.7.2",
-    )
-    assert (profile["driver"], profile["cuda"], profile["steps_by"]) == (
-        "580.159.04",
-        "13.0",
-        "NVTX range iteration",
-    )
+def test_nothing_of_the_report_is_doubtful(profile: Mapping[str, Any]) -> None:
+    assert profile["steps_by"] == "NVTX range iteration"
     assert profile["unknown_share"] < 0.01
     assert profile["remarks"] == []
