@@ -28,52 +28,25 @@ from urllib.parse import quote
 
 VERSION = 1
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-KERNELS = 10
 MOST_STEPS = 100
 MOST_PROFILES = 32
 MOST_ERRORS = 100
 _MOST_NAMES = 20000
-_MOST_KINDS = 30
 _MOST_RANGES = 200000
 _NAME = 400
 _SHOWN = 120
 _LAUNCHES = 16
+_MISLEADING = 0.20  # of the kernels' time
+_GRAPH_NAME = "(CUDA graph)"
 _KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME = (
     "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET", "RUNTIME")
 )
 
-# The first pattern that matches a kernel's name gives its category. The order matters: flash attention is
-# built of cutlass, and the names of NCCL hold those of reductions.
-CATEGORIES = tuple(
-    (category, re.compile(pattern, re.IGNORECASE))
-    for category, pattern in (
-        (
-            "communication",
-            r"nccl|userbuffers|deep_?ep::|hybrid_?ep|nvshmem|all_reduce_(one|two)_shot|cross_device_reduce",
-        ),
-        ("optimizer", r"multi_tensor|adam|optimizer|lamb(?!da)|distributed_fused"),
-        (
-            "attention",
-            r"flash|fmha|sdpa|attention|attn|thd_|softmax_(fwd|bwd|backward_masked)|masked_softmax",
-        ),
-        (
-            "norm",
-            r"(layer|rms|batch|group)_?norm|normalization|ln_(fwd|bwd)|norm_(fwd|bwd)|vector_norm|GammaBeta",
-        ),
-        ("gemm", r"gemm|gemv|nvjet|cutlass|cublas|xmma|matmul|splitK|wgrad|dgrad|cudnn.*conv|_dot(_|$)|^dot"),
-        (
-            "memory",
-            r"copy|transpose|CatArray|concat|gather|scatter|index_?(select|put|ing)|permute|slice|memset|memcpy"
-            r"|fill|pad(ding)?_|embedding",
-        ),
-        (
-            "elementwise",
-            r"elementwise|reduce|softmax|fusion|^triton_|dropout|swiglu|gelu|silu|dgated|dact|rope|rotary"
-            r"|cross_entropy|quantize|cast|amax|scale|arange|random|distribution|wrapped_|bias|sort|topk|loss",
-        ),
-    )
+# Kernels of NCCL, Transformer Engine's user buffers, DeepEP, NVSHMEM, and the all-reduces of PyTorch and of inference engines.
+_COMMUNICATES = re.compile(
+    r"nccl|userbuffers|deep_?ep::|hybrid_?ep|nvshmem|all_reduce_(one|two)_shot|cross_device_reduce",
+    re.IGNORECASE,
 )
-_COLLECTIVE = re.compile(r"nccl\w*?Kernel(?:_Sym\w*?)?_([A-Z][A-Za-z]+)")
 
 # What frameworks mark with NVTX. PyTorch's emit_nvtx, which NeMo and Megatron turn on while they profile, adds
 # ", op_id = 1234" to a name. A range of XLA is the execution of one program.
@@ -100,11 +73,11 @@ class Unreadable(Exception):
 class Step:
     """The shares of one step. compute + exposed + other + gap is the step's length."""
 
-    FIELDS = ("compute", "exposed", "other", "gap", "communication", "data", "checkpoint")
+    FIELDS = ("compute", "exposed", "other", "gap", "data", "checkpoint")
 
     def __init__(self) -> None:
         self.compute = self.exposed = self.other = self.gap = 0
-        self.communication = self.data = self.checkpoint = 0
+        self.data = self.checkpoint = 0
 
     def as_json(self) -> Dict[str, int]:
         shares = {name: getattr(self, name) for name in self.FIELDS}
@@ -150,15 +123,9 @@ class Marks:
         self.checkpoint = Ranges()
 
 
-def category(name: str) -> str:
-    """The category of a kernel's name: `communication:AllReduce`, `gemm`, ... or `unknown`."""
-    for kind, pattern in CATEGORIES:
-        if pattern.search(name):
-            if kind != "communication":
-                return kind
-            collective = _COLLECTIVE.search(name)
-            return "communication:" + (collective.group(1)[:40] if collective else "other")
-    return "unknown"
+def communicates(name: str) -> bool:
+    """Whether a kernel of this name communicates."""
+    return _COMMUNICATES.search(name) is not None
 
 
 class Report:
@@ -353,12 +320,8 @@ class _Sweep:
         self._report, self._pid, self._device, self._marks, self._expected = report, pid, device, marks, steps
         self._steps: List[Step] = []
         self._now: Optional[Step] = None
-        self._names: Dict[Any, str] = {}
-        self._kernels: Dict[str, List[int]] = {}
-        self._categories: Dict[str, List[int]] = {}
-        self._collectives: Dict[str, List[int]] = {}
-        self._kinds: Dict[str, str] = {}
-        self._in_collective = ""
+        self._known: Dict[Any, bool] = {}
+        self._busy = self._in_graphs = 0
         self._at: Optional[int] = None
         self._ends = [0, 0, 0]
         self._remarks: List[str] = []
@@ -378,35 +341,20 @@ class _Sweep:
         if not self._marks.by:
             count = self._expected or 1
         self._remarks += self._doubts(len(cuts) - 1, launches is not None)
-        busy = sum(time_ for time_, _ in self._categories.values())
-        unknown = self._categories.get("unknown", [0, 0])[0]
-        kernels = heapq.nlargest(KERNELS, self._kernels.items(), key=lambda item: (item[1][0], item[0]))
-        collectives = heapq.nlargest(_MOST_KINDS, self._collectives.items(), key=lambda item: item[1][0])
-        categories = heapq.nlargest(_MOST_KINDS, self._categories.items(), key=lambda item: item[1][0])
         return {
             "steps_by": self._marks.by or "the profiled window as a whole",
             "count": count,
             "steps": [step.as_json() for step in self._steps],
-            "kernels": [
-                {
-                    "category": self._kinds[name],
-                    "name": name if len(name) <= _SHOWN else name[: _SHOWN - 3] + "...",
-                    "time": time_,
-                    "calls": calls,
-                }
-                for name, (time_, calls) in kernels
-            ],
-            "categories": {name: {"time": time_, "calls": calls} for name, (time_, calls) in categories},
-            "collectives": {
-                name: {"time": time_, "calls": calls, "exposed": exposed}
-                for name, (time_, calls, exposed) in collectives
-            },
-            "unknown_share": round(unknown / busy, 6) if busy else 0.0,
             "remarks": self._remarks,
         }
 
     def _doubts(self, marked: int, matched: bool) -> Iterator[str]:
         """What is doubtful of the steps, of which so many are marked. `matched`: kernels could be matched with launches."""
+        if self._in_graphs > _MISLEADING * self._busy:
+            yield (
+                "%.0f%% of the kernels' time is in CUDA graphs whose kernels were not traced: the shares of compute and"
+                " communication mislead" % (100 * self._in_graphs / self._busy)
+            )
         if not self._marks.by:
             if not self._expected:
                 yield "no step is marked, and the number of steps is not known"
@@ -457,7 +405,7 @@ class _Sweep:
                 name = "coalesce(%s, -1)" % ", ".join([*names, "NULL"])
             elif table == _GRAPH:
                 # With `--cuda-graph-trace graph`, which is the default, a graph is one record.
-                name = "'(CUDA graph)'"
+                name = "'%s'" % _GRAPH_NAME
             of_device = "deviceId = %d" % self._device
             if "globalPid" in columns:
                 of_device += " AND ifnull(globalPid, 0) = %d" % self._pid
@@ -502,13 +450,10 @@ class _Sweep:
             self._settle(start)
             class_ = _OTHER
             if key is not None:
-                name = self._names.get(key) or self._name(key)
-                kind = self._kinds[name]
-                class_ = _COMMUNICATION if kind.startswith("communication") else _COMPUTE
+                class_ = _COMMUNICATION if self._communicates(key) else _COMPUTE
                 if self._now is not None:
-                    self._count(name, kind, end - start)
-                if class_ == _COMMUNICATION and end > self._ends[_COMMUNICATION]:
-                    self._in_collective = kind[14:]
+                    self._busy += end - start
+                    self._in_graphs += end - start if key == _GRAPH_NAME else 0
             if end > self._ends[class_]:
                 self._ends[class_] = end
         if self._at is not None:
@@ -540,10 +485,8 @@ class _Sweep:
         computed = min(max(ends[_COMPUTE], start), until)
         step.compute += computed - start
         communicated = min(max(ends[_COMMUNICATION], start), until)
-        step.communication += communicated - start
         if communicated > computed:
             step.exposed += communicated - computed
-            self._collectives.setdefault(self._in_collective, [0, 0, 0])[2] += communicated - computed
             computed = communicated
         moved = min(max(ends[_OTHER], computed), until)
         step.other += moved - computed
@@ -555,30 +498,15 @@ class _Sweep:
                 both = sum(max(0, min(end, to) - max(begin, since)) for since, to in data)
                 step.checkpoint += end - begin - both
 
-    def _name(self, key: Any) -> str:
-        if len(self._names) >= _MOST_NAMES:
-            name = "(further names)"
-        elif isinstance(key, int):
-            name = self._report.string(key) or "(no name)"
-        else:
-            name = str(key)[:_NAME]
-        if len(self._names) < _MOST_NAMES:
-            self._names[key] = name
-        if name not in self._kinds:
-            self._kinds[name] = category(name)
-        return name
-
-    def _count(self, name: str, kind: str, time_: int) -> None:
-        total = self._kernels.setdefault(name, [0, 0])
-        total[0] += time_
-        total[1] += 1
-        total = self._categories.setdefault(kind, [0, 0])
-        total[0] += time_
-        total[1] += 1
-        if kind.startswith("communication"):
-            total = self._collectives.setdefault(kind[14:], [0, 0, 0])
-            total[0] += time_
-            total[1] += 1
+    def _communicates(self, key: Any) -> bool:
+        """Whether a kernel communicates. `key` is its name's, or the name itself."""
+        known = self._known.get(key)
+        if known is None:
+            name = self._report.string(key) or "" if isinstance(key, int) else str(key)[:_NAME]
+            known = communicates(name)
+            if len(self._known) < _MOST_NAMES:
+                self._known[key] = known
+        return known
 
 
 def _exported(path: str, nsys: str, folder: str, seconds: float) -> str:

@@ -5,28 +5,24 @@ Times are integers in ns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from plugins.errors import ConfigError
-from plugins.modes.nsys import KERNELS, MOST_ERRORS, MOST_PROFILES, MOST_STEPS
+from plugins.modes.nsys import MOST_ERRORS, MOST_PROFILES, MOST_STEPS
 from plugins.svg import Svg
 from plugins.words import shown
 from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1 << 20
-_UNKNOWN_LIMIT = 0.20
-"""If more than this share of the kernels' time is in no category, the shares mislead."""
-
 _NAMES = 400
 _LONGEST_REASON = 1000
 
 _PARTS = ("compute", "exposed", "other", "gap", "data", "checkpoint")
 _BARS = (("compute", "#1f5fa8"), ("exposed", "#c0392b"), ("other", "#8aa"), ("gap", "#f0c36d"))
-_MOST_KERNELS = 10
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _BAR = 860, 250, 60, 60, 24, 16
 
 Time = Annotated[int, Field(ge=0, le=1 << 62)]
@@ -41,7 +37,6 @@ class StepShares(Strict):
     exposed: Time
     other: Time
     gap: Time
-    communication: Time
     data: Time
     checkpoint: Time
 
@@ -49,23 +44,9 @@ class StepShares(Strict):
     def _whole(self) -> StepShares:
         if self.compute + self.exposed + self.other + self.gap != self.length:
             raise ValueError("the shares of a step do not sum to its length")
-        if self.data + self.checkpoint > self.gap or self.communication < self.exposed:
+        if self.data + self.checkpoint > self.gap:
             raise ValueError("a part of a step is larger than the whole")
         return self
-
-
-class Total(Strict):
-    time: Time
-    calls: Time
-
-
-class Collective(Total):
-    exposed: Time
-
-
-class Kernel(Total):
-    category: Text
-    name: Text
 
 
 class ProfileDigest(Strict):
@@ -79,10 +60,6 @@ class ProfileDigest(Strict):
     steps_by: Text
     count: Annotated[int, Field(ge=1, lt=1 << 31)]
     steps: Annotated[tuple[StepShares, ...], Field(min_length=1, max_length=MOST_STEPS, strict=False)]
-    kernels: Annotated[tuple[Kernel, ...], Field(max_length=KERNELS, strict=False)]
-    categories: dict[Text, Total]
-    collectives: dict[Text, Collective]
-    unknown_share: Annotated[float, Field(ge=0, le=1)]
     remarks: Annotated[tuple[Text, ...], Field(max_length=20, strict=False)]
 
     @property
@@ -110,13 +87,6 @@ class Digests(Strict):
     profiles: Annotated[tuple[ProfileDigest, ...], Field(max_length=MOST_PROFILES, strict=False)]
     errors: Annotated[tuple[Failed, ...], Field(max_length=MOST_ERRORS, strict=False)]
 
-    @property
-    def ranks(self) -> tuple[ProfileDigest, ...]:
-        """By rank where all are known, otherwise by host and device."""
-        if all(profile.rank is not None for profile in self.profiles):
-            return tuple(sorted(self.profiles, key=lambda profile: (profile.rank or 0, profile.device)))
-        return tuple(sorted(self.profiles, key=lambda p: (p.host or "", p.device, p.process)))
-
 
 def read_profiles(text: bytes, source: str) -> Digests:
     """Read what the program printed. `source` says where it is from. Raises ConfigError."""
@@ -133,26 +103,29 @@ def read_profiles(text: bytes, source: str) -> Digests:
         ) from None
 
 
-K = TypeVar("K", str, tuple[str, str])
-T = TypeVar("T", bound=Total)
+def by_rank(profiles: Sequence[ProfileDigest]) -> list[ProfileDigest]:
+    """By rank where all are known, otherwise by host and device."""
+    if all(profile.rank is not None for profile in profiles):
+        return sorted(profiles, key=lambda profile: (profile.rank or 0, profile.device))
+    return sorted(profiles, key=lambda profile: (profile.host or "", profile.device, profile.process))
 
 
-def table(digests: Digests) -> str:
-    """The shares of each rank, the longest kernels and the collectives."""
+def table(profiles: Sequence[ProfileDigest]) -> str:
+    """The shares of each rank, and what is doubtful of them."""
+    profiles = by_rank(profiles)
     lines = [
         f"{'':32} {'step s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"
-        f" {'of it data':>10} {'checkp.':>8} {'unknown':>8}"
+        f" {'of it data':>10} {'checkp.':>8}"
     ]
-    lines += map(_shares, digests.ranks)
-    lines += [f"steps by: {shown(by)}" for by in sorted({profile.steps_by for profile in digests.profiles})]
-    lines += _kernels(digests.profiles)
-    lines += _collectives(digests.profiles)
-    return "\n".join(line.rstrip() for line in [*lines, *_remarks(digests)]) + "\n"
+    lines += map(_shares, profiles)
+    lines += [f"steps by: {shown(by)}" for by in sorted({profile.steps_by for profile in profiles})]
+    lines += [f"{shown(profile.who)}: {shown(remark)}" for profile in profiles for remark in profile.remarks]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def shares_svg(digests: Digests) -> str:
+def shares_svg(profiles: Sequence[ProfileDigest]) -> str:
     """One bar for each step of each rank, stacked from its shares, all on one scale."""
-    bars = [(profile, number) for profile in digests.ranks for number in range(len(profile.steps))]
+    bars = [(profile, number) for profile in by_rank(profiles) for number in range(len(profile.steps))]
     longest = max((profile.steps[number].length for profile, number in bars), default=0) or 1
     height = _TOP + (_BAR + 4) * len(bars) + _BOTTOM
     svg = Svg(_WIDTH, height, "seconds of each profiled step", _LEFT)
@@ -181,58 +154,4 @@ def _shares(profile: ProfileDigest) -> str:
     length = profile.mean("length")
     shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part in _PARTS]
     cells = " ".join(share.rjust(width) for share, width in zip(shares, (8, 8, 8, 8, 10, 8), strict=True))
-    return f"{_cut(profile.who, 32):32} {length:9.4f} {cells} {profile.unknown_share:8.1%}"
-
-
-def _kernels(profiles: Sequence[ProfileDigest]) -> list[str]:
-    """The ten kernels that took longest on all ranks together, with the mean seconds of a rank."""
-    kernels = [((kernel.category, kernel.name), kernel) for profile in profiles for kernel in profile.kernels]
-    if not kernels:
-        return []
-    lines = ["", f"{'longest kernels':60} {'category':26} {'calls':>7} {'s a rank':>9} {'mean us':>9}"]
-    for (category, name), of_ranks in _longest_first(kernels)[:_MOST_KERNELS]:
-        time, calls = _time(of_ranks), sum(kernel.calls for kernel in of_ranks)
-        lines.append(
-            f"{_cut(name, 60):60} {_cut(category, 26):26} {calls:7} {time / 1e9 / len(profiles):9.4f}"
-            f" {time / max(1, calls) / 1e3:9.1f}"
-        )
-    return lines
-
-
-def _collectives(profiles: Sequence[ProfileDigest]) -> list[str]:
-    """The collectives of all ranks together, with the mean seconds of a rank."""
-    collectives = [pair for profile in profiles for pair in profile.collectives.items()]
-    if not collectives:
-        return []
-    lines = ["", f"{'collectives':60} {'':26} {'calls':>7} {'s a rank':>9} {'exposed':>9}"]
-    for name, of_ranks in _longest_first(collectives):
-        calls, exposed = sum(c.calls for c in of_ranks), sum(c.exposed for c in of_ranks)
-        lines.append(
-            f"{_cut(name, 60):60} {'':26} {calls:7} {_time(of_ranks) / 1e9 / len(profiles):9.4f}"
-            f" {exposed / 1e9 / len(profiles):9.4f}"
-        )
-    return lines
-
-
-def _longest_first(pairs: Iterable[tuple[K, T]]) -> list[tuple[K, list[T]]]:
-    """What has the same key together: first what took longest on all ranks."""
-    groups: dict[K, list[T]] = {}
-    for key, total in pairs:
-        groups.setdefault(key, []).append(total)
-    return sorted(groups.items(), key=lambda group: (-_time(group[1]), group[0]))
-
-
-def _time(totals: Iterable[Total]) -> int:
-    return sum(total.time for total in totals)
-
-
-def _remarks(digests: Digests) -> list[str]:
-    lines = []
-    for profile in digests.ranks:
-        if profile.unknown_share > _UNKNOWN_LIMIT:
-            lines.append(
-                f"{shown(profile.who)}: {profile.unknown_share:.0%} of the kernels' time is in no category: the shares"
-                " of compute and communication mislead"
-            )
-        lines += [f"{shown(profile.who)}: {shown(remark)}" for remark in profile.remarks]
-    return [*lines, *(f"{shown(failed.file)} {shown(failed.error)}" for failed in digests.errors)]
+    return f"{_cut(profile.who, 32):32} {length:9.4f} {cells}"

@@ -21,7 +21,7 @@ from plugins.errors import Lost
 from plugins.files import write_json, write_whole
 from plugins.judging.judgement import Judgement
 from plugins.metrics import Measurement
-from plugins.modes.profiles import Digests, shares_svg
+from plugins.modes.profiles import shares_svg
 from plugins.modes.traces import messages_svg
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
@@ -219,7 +219,7 @@ def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:
     if artefacts is not None and artefacts.trace is not None:
         yield "bytes by size of message", messages_svg(artefacts.trace, judgement.case.key)
     if artefacts is not None and artefacts.profiles:
-        yield "shares of the steps", shares_svg(Digests(version=1, profiles=artefacts.profiles, errors=()))
+        yield "shares of the steps", shares_svg(artefacts.profiles)
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:

@@ -14,7 +14,6 @@ from plugins.logs import Log
 from plugins.modes import profiles, traces
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checks import artefact_problems, reports
-from plugins.modes.profiles import Digests
 from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
 from plugins.record.case import File
@@ -40,8 +39,7 @@ def left_lines(evidence: Evidence) -> list[str]:
         return []
     lines = _report_lines(artefacts, reports(evidence.case, artefacts))
     if artefacts.profiles:
-        digests = Digests(version=1, profiles=artefacts.profiles, errors=())
-        lines += [f"          {line}" for line in profiles.table(digests).splitlines()]
+        lines += [f"          {line}" for line in profiles.table(artefacts.profiles).splitlines()]
     if artefacts.trace is not None:
         lines += _trace_lines(artefacts.trace)
     return [*lines, *(f"note      {note}" for note in artefacts.notes), *_pace_line(evidence.log)]

@@ -40,18 +40,6 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     return profile
 
 
-def test_the_kernels_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
-    rows = printed("kernels.csv")
-    expected = [(int(row["Total Time (ns)"]), int(row["Instances"])) for row in rows]
-    assert [(kernel["time"], kernel["calls"]) for kernel in profile["kernels"]] == expected[: nsys.KERNELS]
-    names = [kernel["name"].removesuffix("...") for kernel in profile["kernels"]]
-    assert all(row["Name"].startswith(name) for row, name in zip(rows, names, strict=False))
-    categories = profile["categories"].values()
-    times, calls = zip(*expected, strict=True)
-    assert sum(category["time"] for category in categories) == sum(times)
-    assert sum(category["calls"] for category in categories) == sum(calls) == 1470
-
-
 def test_the_steps_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
     rows = printed("steps.csv")
     starts = [int(row["Projected Start (ns)"]) for row in rows]
@@ -71,11 +59,9 @@ def test_the_shares_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
     assert sum(step["compute"] for step in steps) == kernels
     assert sum(step["other"] for step in steps) == COPIES
     assert all(24_000_000 < step["compute"] < 25_500_000 for step in steps)
-    assert {(step["communication"], step["exposed"]) for step in steps} == {(0, 0)}
-    assert profile["collectives"] == {}
+    assert {step["exposed"] for step in steps} == {0}
 
 
 def test_nothing_of_the_report_is_doubtful(profile: Mapping[str, Any]) -> None:
     assert profile["steps_by"] == "NVTX range iteration"
-    assert profile["unknown_share"] < 0.01
     assert profile["remarks"] == []
