@@ -40,9 +40,9 @@ import sys
 import time
 import zlib
 from collections import Counter
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-VERSION = 1
+VERSION = 2
 
 BLOCK = 1 << 20
 LONGEST_LINE = 1 << 16  # NCCL prints 1024 characters at most
@@ -53,13 +53,11 @@ MOST_RANKS = 4096
 MOST_HOSTS = 2048
 MOST_HANDLES = 1 << 16
 MOST_CALLS = 2048
-MOST_COMMUNICATORS = 512
 MOST_SETUPS = 128
 MOST_NAMES = 8
 MOST_DEVICES = 16
 MOST_UNEVEN = 16
 MOST_FEWER = 64
-MOST_VERSIONS = 8
 MOST_WARNINGS = 10
 MOST = (1 << 63) - 1
 
@@ -88,7 +86,6 @@ _SETUP = re.compile(
     + rb"((?:NET/|Using network |Assigned NET |(?:\[[^\]\n]{1,20}\] )?(?:nccl\w{1,30} )?comm 0x)[^\r\n]{0,2100})\r?$",
     re.MULTILINE,
 )
-_VERSION = re.compile(rb"NCCL version (\d[\w.+-]{0,40})")
 
 _NET = re.compile(
     r"(NET|COLLNET)/([\w .-]{1,24})/(\d{1,3})(?:\(\d{1,7}\))?(/GDRDMA)?(?:\(PCI\))?(?:/Shared)?$"
@@ -106,21 +103,21 @@ class Digest:
     """The aggregates of the lines fed so far. `counts` has lines, and of those the ones of each kind."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys(("lines", "nccl", "calls", "setup", "torn", "long", "untyped"), 0)
+        self.counts = dict.fromkeys(("lines", "calls", "torn"), 0)
         # How many lines have the begin of a call, and how many its end.
         self.halves = [0, 0]
-        self.calls: Dict[Tuple[str, int, int], List[int]] = {}
+        # Keys are texts, as JSON has them. By collective, number of ranks and bits of the size: calls, bytes.
+        self.calls: Dict[str, List[int]] = {}
         self.other_calls = [0, 0]
-        # By host:pid and GPU: calls, bytes, networks, plug-ins, transports, devices, interfaces, rank by size.
-        self.ranks: Dict[Tuple[str, int], Dict[str, Any]] = {}
-        self.hosts: Set[str] = set()
-        self.other_ranks = [0, 0]
-        # By process, GPU, pointer and number of ranks: collectives, their bytes, sends and receives, their bytes.
-        self.handles: Dict[Tuple[str, int, str, int], List[int]] = {}
+        # By host:pid and GPU: calls, networks, plug-ins, transports, devices, interfaces, rank by size.
+        self.ranks: Dict[str, Dict[str, Any]] = {}
+        self.hosts: Dict[str, int] = {}
+        self.other_ranks = 0
+        # By the key of a rank, pointer and number of ranks: collectives, their bytes.
+        self.handles: Dict[str, List[int]] = {}
         self.other_handles = 0
-        self.versions: Set[str] = set()
         # By their text in the trace, so that it is not read again in each line.
-        self._messages: Dict[Tuple[bytes, ...], Tuple[List[int], int, bool]] = {}
+        self._messages: Dict[Tuple[bytes, ...], Tuple[List[int], int]] = {}
         self._members: Dict[Tuple[bytes, ...], Tuple[Optional[Dict[str, Any]], Optional[List[int]]]] = {}
 
     def feed(self, lines: bytes) -> None:
@@ -130,7 +127,6 @@ class Digest:
         rows = _CALL.findall(lines) if begun else []
         nccl = lines.count(b" NCCL INFO ")
         counts["lines"] += lines.count(b"\n")
-        counts["nccl"] += nccl
         counts["calls"] += len(rows)
         self.halves = [self.halves[0] + begun, self.halves[1] + lines.count(b" [nranks=")]
         # Of a torn line its begin or its end may be left, or both.
@@ -140,50 +136,43 @@ class Digest:
         if nccl > len(rows):
             channels = _CHANNEL.findall(lines)
             setups = _SETUP.findall(lines)
-            counts["setup"] += len(channels) + len(setups)
             for who, gpu, via in dict.fromkeys(channels):
                 self._channel(who, gpu, via.decode("ascii", "replace"))
             for who, gpu, text in dict.fromkeys(setups):
                 self._setup(who, gpu, text.decode("ascii", "replace"))
-        for version in set(_VERSION.findall(lines)):
-            if len(self.versions) < MOST_VERSIONS:
-                self.versions.add(version.decode("ascii"))
 
     def _call(self, row: Tuple[bytes, ...], times: int) -> None:
         who, gpu, name, size, comm, nranks = row
         known = self._messages.get((name, size, nranks))
         if known is None:
             known = self._message(name, size, nranks)
-        sums, message, typed = known
+        sums, message = known
         added = min(MOST, times * message)
-        _add(sums, 0, times, added)
-        if not typed:
-            self.counts["untyped"] += times
+        _add(sums, times, added)
         found = self._members.get((who, gpu, comm, nranks))
         if found is None:
             found = self._member(who, gpu, comm, nranks)
         rank, handle = found
         if rank is None:
-            _add(self.other_ranks, 0, times, added)
+            self.other_ranks += times
             return
         rank["calls"] += times
-        rank["bytes"] = min(MOST, rank["bytes"] + added)
         if handle is None:
             self.other_handles += times
-        else:
-            _add(handle, 2 if name in _PEER else 0, times, added)
+        elif name not in _PEER:
+            _add(handle, times, added)
 
-    def _message(self, name: bytes, size: bytes, nranks: bytes) -> Tuple[List[int], int, bool]:
-        """Where calls like this one are added, the bytes of one, and whether its datatype is known."""
+    def _message(self, name: bytes, size: bytes, nranks: bytes) -> Tuple[List[int], int]:
+        """Where calls like this one are added, and the bytes of one: 0 if its datatype is not known."""
         count, _, datatype = size.split()
         element = _ELEMENT.get(int(datatype), 0)
         message = int(count) * element * (int(nranks) if name in _PARTS else 1)
-        key = (name.decode("ascii"), int(nranks), message.bit_length())
+        key = "{} {} {}".format(name.decode("ascii"), int(nranks), message.bit_length())
         room = key in self.calls or len(self.calls) < MOST_CALLS
         sums = self.calls.setdefault(key, [0, 0]) if room else self.other_calls
         if len(self._messages) >= MOST_CALLS:
             self._messages.clear()
-        found = self._messages[(name, size, nranks)] = (sums, message, element > 0)
+        found = self._messages[(name, size, nranks)] = (sums, message)
         return found
 
     def _member(
@@ -191,9 +180,9 @@ class Digest:
     ) -> Tuple[Optional[Dict[str, Any]], Optional[List[int]]]:
         """The records of a rank and of its handle of a communicator; None where there is no room."""
         rank = self._rank(who, gpu)
-        handle = (who.decode("ascii"), int(gpu), comm.decode("ascii", "replace"), int(nranks))
+        handle = "{} {} {}".format(_key(who, gpu), comm.decode("ascii", "replace"), int(nranks))
         room = rank is not None and (handle in self.handles or len(self.handles) < MOST_HANDLES)
-        sums = self.handles.setdefault(handle, [0, 0, 0, 0]) if room else None
+        sums = self.handles.setdefault(handle, [0, 0]) if room else None
         if len(self._members) >= MOST_HANDLES:
             self._members.clear()
         found = self._members[(who, gpu, comm, nranks)] = (rank, sums)
@@ -201,16 +190,15 @@ class Digest:
 
     def _rank(self, who: bytes, gpu: bytes) -> Optional[Dict[str, Any]]:
         """The record of this process and GPU; None if there is no room for it."""
-        key = (who.decode("ascii"), int(gpu))
+        key = _key(who, gpu)
         found = self.ranks.get(key)
         if found is None:
-            host = key[0].partition(":")[0]
+            host = _host(key)
             if len(self.ranks) >= MOST_RANKS or (host not in self.hosts and len(self.hosts) >= MOST_HOSTS):
                 return None
-            self.hosts.add(host)
+            self.hosts[host] = 1
             found = self.ranks[key] = {
                 "calls": 0,
-                "bytes": 0,
                 "networks": [],
                 "plugins": [],
                 "transports": [],
@@ -258,32 +246,30 @@ class Digest:
         setups: Dict[str, int] = {}
         rows = []
         world = _world(ranks)
-        for (who, gpu), rank in ranks:
+        for key, rank in ranks:
             chosen = _chosen(rank)
             setup = _numbered(setups, chosen, MOST_SETUPS // 2)
             if setup is None:
                 setup = _numbered(setups, dict(chosen, devices=[]), MOST_SETUPS)
-            host, _, pid = who.partition(":")
+            pid, gpu = key.partition(":")[2].split()
             member = rank["member"].get(str(world))
-            rows.append([numbers[host], int(pid), gpu, member, setup, rank["calls"], rank["bytes"]])
+            rows.append([numbers[_host(key)], int(pid), int(gpu), member, setup, rank["calls"]])
         order = {key: number for number, (key, _) in enumerate(ranks)}
-        uneven, groups = self._compared(order)
+        calls = sorted(
+            (name, int(nranks), int(bits), *sums) for (name, nranks, bits), sums in _split(self.calls)
+        )
         return {
             "version": VERSION,
             "counts": self.counts,
-            "nccl": sorted(self.versions),
-            "calls": [list(key) + sums for key, sums in sorted(self.calls.items())],
+            "calls": calls,
             "other_calls": self.other_calls,
-            "communicators": groups[:MOST_COMMUNICATORS],
-            "other_communicators": len(groups[MOST_COMMUNICATORS:]),
             "untracked_calls": self.other_handles,
             "hosts": hosts,
             "setups": [json.loads(setup) for setup, _ in sorted(setups.items(), key=lambda item: item[1])],
             "world": world,
             "ranks": rows,
             "other_ranks": self.other_ranks,
-            "uneven": uneven[:MOST_UNEVEN],
-            "other_uneven": len(uneven[MOST_UNEVEN:]),
+            "uneven": self._uneven(order)[:MOST_UNEVEN],
         }
 
     def processes(self) -> List[Tuple[str, int, Optional[int], Dict[str, Any]]]:
@@ -291,99 +277,83 @@ class Digest:
         stated = any(rank["member"] for rank in self.ranks.values())
         ranks = self._merged(lambda rank: bool(rank["member"]) or not stated)
         world = str(_world(ranks))
-        return [(_host(key), key[1], rank["member"].get(world), _chosen(rank)) for key, rank in ranks]
+        return [(_host(key), _gpu(key), rank["member"].get(world), _chosen(rank)) for key, rank in ranks]
 
-    def _merged(self, acts: Callable[[Dict[str, Any]], bool]) -> List[Tuple[Tuple[str, int], Dict[str, Any]]]:
+    def _merged(self, acts: Callable[[Dict[str, Any]], bool]) -> List[Tuple[str, Dict[str, Any]]]:
         """The ranks that act, in order.
 
         A helper thread of NCCL may print its lines with another GPU. If a process has one GPU that acts, all of
         its lines are that GPU's.
         """
-        acting = Counter(who for (who, _), rank in self.ranks.items() if acts(rank))
-        merged: Dict[Tuple[str, int], Dict[str, Any]] = {}
-        for (who, gpu), rank in self.ranks.items():
-            if acts(rank):
-                merged[(who, gpu)] = json.loads(json.dumps(rank))
-        only = {who: rank for (who, _), rank in merged.items() if acting[who] == 1}
-        for (who, _), rank in self.ranks.items():
-            if not acts(rank) and who in only:
-                for name, most in (
-                    ("networks", MOST_NAMES),
-                    ("plugins", MOST_NAMES),
-                    ("transports", MOST_NAMES),
-                    ("devices", MOST_DEVICES),
-                ):
-                    for value in rank[name]:
-                        _put(only[who][name], value, most)
-                for name in ("interfaces", "member"):
-                    for key, value in rank[name].items():
-                        only[who][name].setdefault(key, value)
-        return sorted(merged.items())
+        merged = {key: json.loads(json.dumps(rank)) for key, rank in self.ranks.items() if acts(rank)}
+        acting = Counter(map(_process, merged))
+        only = {_process(key): rank for key, rank in merged.items() if acting[_process(key)] == 1}
+        for key, rank in self.ranks.items():
+            if key in merged or _process(key) not in only:
+                continue
+            of_process = only[_process(key)]
+            for name in ("networks", "plugins", "transports", "devices"):
+                for value in rank[name]:
+                    _put(of_process[name], value, MOST_DEVICES if name == "devices" else MOST_NAMES)
+            for name in ("interfaces", "member"):
+                of_process[name] = dict(rank[name], **of_process[name])
+        return sorted(merged.items(), key=lambda item: (_process(item[0]), _gpu(item[0])))
 
-    def _compared(self, order: Dict[Tuple[str, int], int]) -> Tuple[List[Dict[str, Any]], List[List[int]]]:
-        """The communicators whose members made different collective calls; and all, grouped by what they carried.
-
-        A group is: number of ranks, number of handles, and per handle collectives, their bytes, sends and
-        receives, their bytes.
-        """
-        alike: Dict[Tuple[int, int, int], List[Tuple[str, int, str, int]]] = {}
-        groups: Dict[Tuple[int, ...], int] = Counter()
-        for handle, sums in self.handles.items():
-            groups[(handle[3], *tuple(sums))] += 1
-            if sums[0]:
-                alike.setdefault((handle[3], sums[0], sums[1]), []).append(handle)
-        rest: Dict[int, List[Tuple[int, List[Tuple[str, int, str, int]]]]] = {}
-        for (size, calls, _), handles in alike.items():
-            if size > 1 and len(handles) % size:
-                rest.setdefault(size, []).append((calls, handles))
+    def _uneven(self, order: Dict[str, int]) -> List[Dict[str, Any]]:
+        """The communicators whose members made different collective calls."""
+        alike: Dict[Tuple[int, int, int], List[str]] = {}
+        for (process, gpu, _, nranks), (calls, bytes_) in _split(self.handles):
+            if calls:
+                alike.setdefault((int(nranks), calls, bytes_), []).append(process + " " + gpu)
+        rest: Dict[int, List[Tuple[int, List[str]]]] = {}
+        for (size, calls, _), ranks in alike.items():
+            if size > 1 and len(ranks) % size:
+                rest.setdefault(size, []).append((calls, ranks))
         uneven = []
         for size, found in sorted(rest.items(), reverse=True):
             most = max(calls for calls, _ in found)
             fewer = sorted(
-                [order[handle[:2]], calls]
-                for calls, handles in found
+                [order[rank], calls]
+                for calls, ranks in found
                 if calls < most
-                for handle in handles
-                if handle[:2] in order
+                for rank in ranks
+                if rank in order
             )
             if fewer:
-                uneven.append({"nranks": size, "calls": most, "fewer": fewer[:MOST_FEWER], "of": len(fewer)})
-        ordered = sorted(groups.items(), key=lambda item: (-item[1] * (item[0][2] + item[0][4]), item[0]))
-        return uneven, [[key[0], times, *list(key[1:])] for key, times in ordered]
+                uneven.append({"nranks": size, "calls": most, "fewer": fewer[:MOST_FEWER]})
+        return uneven
 
     def as_state(self) -> Dict[str, Any]:
-        return {
-            "counts": self.counts,
-            "halves": self.halves,
-            "calls": [[list(key), sums] for key, sums in self.calls.items()],
-            "other_calls": self.other_calls,
-            "ranks": [[list(key), rank] for key, rank in self.ranks.items()],
-            "other_ranks": self.other_ranks,
-            "handles": [[list(key), sums] for key, sums in self.handles.items()],
-            "other_handles": self.other_handles,
-            "versions": sorted(self.versions),
-        }
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @classmethod
     def from_state(cls, state: Dict[str, Any]) -> "Digest":
         """The inverse of `as_state`."""
         digest = cls()
-        digest.counts = state["counts"]
-        digest.halves = state["halves"]
-        digest.calls = {tuple(key): sums for key, sums in state["calls"]}
-        digest.other_calls = state["other_calls"]
-        digest.ranks = {tuple(key): rank for key, rank in state["ranks"]}
-        digest.hosts = {_host(key) for key in digest.ranks}
-        digest.other_ranks = state["other_ranks"]
-        digest.handles = {tuple(key): sums for key, sums in state["handles"]}
-        digest.other_handles = state["other_handles"]
-        digest.versions = set(state["versions"])
+        vars(digest).update(state)
         return digest
 
 
-def _add(sums: List[int], at: int, calls: int, size: int) -> None:
-    sums[at] += calls
-    sums[at + 1] = min(MOST, sums[at + 1] + size)
+def _add(sums: List[int], calls: int, size: int) -> None:
+    sums[0] += calls
+    sums[1] = min(MOST, sums[1] + size)
+
+
+def _key(who: bytes, gpu: bytes) -> str:
+    """That of a rank: `gpu-01:4711 0`."""
+    return "{} {}".format(who.decode("ascii"), int(gpu))
+
+
+def _process(key: str) -> str:
+    return key.partition(" ")[0]
+
+
+def _gpu(key: str) -> int:
+    return int(key.partition(" ")[2])
+
+
+def _split(sums: Dict[str, List[int]]) -> Iterable[Tuple[List[str], List[int]]]:
+    return ((key.split(" "), values) for key, values in sums.items())
 
 
 def _put(values: List[Any], value: Any, most: int) -> None:
@@ -399,13 +369,13 @@ def _numbered(setups: Dict[str, int], chosen: Dict[str, Any], most: int) -> Opti
     return setups.get(key)
 
 
-def _world(ranks: List[Tuple[Tuple[str, int], Dict[str, Any]]]) -> int:
+def _world(ranks: List[Tuple[str, Dict[str, Any]]]) -> int:
     """The size of the largest communicator; 0 if none is stated."""
     return max([int(size) for _, rank in ranks for size in rank["member"]] or [0])
 
 
-def _host(key: Tuple[str, int]) -> str:
-    return key[0].partition(":")[0]
+def _host(key: str) -> str:
+    return key.partition(":")[0]
 
 
 def _chosen(rank: Dict[str, Any]) -> Dict[str, Any]:
@@ -477,7 +447,6 @@ class Place:
         if self.inside or len(rest) > LONGEST_LINE:
             if not self.inside:
                 digest.counts["lines"] += 1
-                digest.counts["long"] += 1
             self.inside, rest = True, b""
         self.offset += len(data) - len(rest)
         return rest
@@ -494,7 +463,6 @@ def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
         if begin < at:
             yield data[begin:at]
         counts["lines"] += 1
-        counts["long"] += 1
         begin = at = data.find(b"\n", at) + 1
     if begin < at:
         yield data[begin:at] if begin else data

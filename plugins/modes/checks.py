@@ -57,8 +57,8 @@ def _unread(digest: NcclDigest) -> Iterator[str]:
         yield f"the trace was not read to its end: {read} bytes of at least {size}"
     if digest.torn_share > _TORN:
         yield f"{counts.torn} of {counts.calls + counts.torn} calls cannot be read: the lines are torn, or of a format that is not known"
-    if digest.other_ranks[0]:
-        yield f"{digest.other_ranks[0]} calls are of more ranks than can be told apart"
+    if digest.other_ranks:
+        yield f"{digest.other_ranks} calls are of more ranks than can be told apart"
     if digest.untracked_calls:
         yield f"{digest.untracked_calls} calls are of more communicators than can be told apart: the trace may not be whole"
 

@@ -28,7 +28,6 @@ _COLOURS = ("#1f5fa8", "#2e8b57", "#c0392b", "#8e6bbf", "#d08a1d", "#4aa3a3", "#
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Host = Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,63}$")]
-_Version = Annotated[str, StringConstraints(pattern=r"^[\w.+-]{1,64}$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[\w ./;:-]{1,64}$")]
 
 
@@ -42,20 +41,6 @@ class Call(NamedTuple):
     bytes: _Number
 
 
-class Communicators(NamedTuple):
-    """The handles of communicators of one size that carried the same. Each rank of a communicator has a handle.
-
-    What follows `handles` is of one handle.
-    """
-
-    nranks: _Number
-    handles: _Number
-    collectives: _Number
-    collective_bytes: _Number
-    transfers: _Number
-    transfer_bytes: _Number
-
-
 class Rank(NamedTuple):
     """A process and its GPU. `rank` is known only if the subsystem INIT was on. `setup` is None if there was no room."""
 
@@ -65,7 +50,6 @@ class Rank(NamedTuple):
     rank: _Number | None
     setup: _Number | None
     calls: _Number
-    bytes: _Number
 
 
 class TraceFile(NamedTuple):
@@ -87,44 +71,35 @@ class Setup(Strict):
 
 
 class Uneven(Strict):
-    """Communicators of one size whose members differ: `fewer` has ranks that made fewer than `calls`, `of` so many."""
+    """Communicators of one size whose members differ: `fewer` has ranks that made fewer than `calls`, with theirs."""
 
     nranks: _Number
     calls: _Number
     fewer: tuple[tuple[_Number, _Number], ...]
-    of: _Number
 
 
 class Counts(Strict):
-    """Lines: all; those of NCCL, and of these calls, set-up; calls that are not whole; too long; of an unknown datatype."""
+    """Lines: all, calls, and calls that are not whole."""
 
     lines: _Number
-    nccl: _Number
     calls: _Number
-    setup: _Number
     torn: _Number
-    long: _Number
-    untyped: _Number
 
 
 class NcclDigest(Strict):
     """See `plugins.logs.nccl` for what is counted, and what a byte is. What is `other` had no room of its own."""
 
-    version: Literal[1]
+    version: Literal[2]
     counts: Counts
-    nccl: tuple[_Version, ...]
     calls: tuple[Call, ...]
     other_calls: tuple[_Number, _Number]
-    communicators: tuple[Communicators, ...]
-    other_communicators: _Number
     untracked_calls: _Number
     hosts: tuple[_Host, ...]
     setups: tuple[Setup, ...]
     world: _Number
     ranks: tuple[Rank, ...]
-    other_ranks: tuple[_Number, _Number]
+    other_ranks: _Number
     uneven: tuple[Uneven, ...]
-    other_uneven: _Number
     files: tuple[TraceFile, ...]
     done: bool
     warnings: tuple[str, ...]

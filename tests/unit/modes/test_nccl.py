@@ -81,8 +81,7 @@ def test_the_calls_of_a_real_trace_are_all_counted(name: str) -> None:
         "Send": (3, 6 * MIB),
         "Recv": (3, 6 * MIB),
     }
-    assert report["counts"]["torn"] == report["counts"]["untyped"] == 0
-    assert report["nccl"] == ["2.28.9+cuda13.0"]
+    assert report["counts"]["torn"] == 0
     assert report["uneven"] == []
     assert [row[2] for row in report["ranks"]] == [0, 1]
 
@@ -231,7 +230,7 @@ def test_a_file_that_grows_is_digested_as_if_read_at_once(
         once = nccl.run(str(folder / "other"), [str(trace)], float("inf"))
     assert grown == once
     assert once["done"]
-    assert once["counts"]["lines"] - once["counts"]["long"] <= data.count(b"\n")
+    assert once["counts"]["lines"] <= data.count(b"\n") + 1
 
 
 def test_a_limit_of_time_still_gets_on(tmp_path: Path) -> None:
@@ -337,7 +336,7 @@ def test_memory_and_digest_stay_bounded_whatever_the_trace() -> None:
             rank["devices"] = list(range(nccl.MOST_DEVICES))
             rank["interfaces"] = {"IB": {str(j): f"{i:03d}{j:017d}" for j in range(nccl.MOST_DEVICES)}}
             rank["member"] = {"9999999": 9999998}
-            rank["calls"] = rank["bytes"] = nccl.MOST
+            rank["calls"] = nccl.MOST
     assert len(digest.ranks) <= nccl.MOST_RANKS
     assert len(digest.hosts) <= nccl.MOST_HOSTS
     assert len(digest.calls) <= nccl.MOST_CALLS
@@ -347,9 +346,8 @@ def test_memory_and_digest_stay_bounded_whatever_the_trace() -> None:
     assert len(report["setups"]) == nccl.MOST_SETUPS
     assert report["counts"]["calls"] == 8000
     assert sum(row[3] for row in report["calls"]) + report["other_calls"][0] == 8000
-    uneven = {"nranks": 10**7, "calls": nccl.MOST, "fewer": [[4095, nccl.MOST]] * nccl.MOST_FEWER, "of": 4096}
+    uneven = {"nranks": 10**7, "calls": nccl.MOST, "fewer": [[4095, nccl.MOST]] * nccl.MOST_FEWER}
     report["uneven"] = [uneven] * nccl.MOST_UNEVEN
-    report["communicators"] = [[10**7, *[nccl.MOST] * 5]] * nccl.MOST_COMMUNICATORS
     assert len(json.dumps(report, separators=(",", ":"))) < 950_000
 
 
@@ -360,7 +358,7 @@ def test_handles_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     assert max(len(digest.handles), len(digest._members)) <= 10
     report = digest.report()
     assert report["untracked_calls"] > 0
-    assert sum(row[1] * row[2] for row in report["communicators"]) + report["untracked_calls"] == 400
+    assert sum(calls for calls, _ in digest.handles.values()) + report["untracked_calls"] == 400
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_what_could_not_be_told_apart_is_no_pass() -> None:
     whole = Trace().whole()
     found = json.loads(answer(whole))
     ranks = [[*row[:4], None, *row[5:]] if number == 3 else row for number, row in enumerate(found["ranks"])]
-    digest = digest_of(whole, ranks=ranks, untracked_calls=7, other_ranks=[5, 0])
+    digest = digest_of(whole, ranks=ranks, untracked_calls=7, other_ranks=5)
     assert trace_problems(digest, 16, 2, "IB") == [
         "5 calls are of more ranks than can be told apart",
         "7 calls are of more communicators than can be told apart: the trace may not be whole",
@@ -239,7 +239,7 @@ GOOD = answer(Trace(gpus=1, sockets=(1,), ranks_stated=True).whole())
             "cannot be read where it lies: log.out: No such file",
         ),
         (GOOD[:-1] + b',"more":1}', "more: Extra inputs"),
-        (GOOD.replace(b'"version": 1', b'"version": 2'), "version"),
+        (GOOD.replace(b'"version": 2', b'"version": 3'), "version"),
         (GOOD.replace(b'"hosts": ["gpu-00", ', b'"hosts": ['), "a rank is on a host"),
         (GOOD.replace(b"gpu-01", b"\\u001b[2J"), "hosts"),
         (b" " * 1_000_001, "1000001 bytes"),
