@@ -43,32 +43,6 @@ _MEAN = "the thick black line between two squares is the published statistic ove
 
 
 @dataclass(frozen=True)
-class CasePlot:
-    """The plot of a case's steps, so many of them; "" if there is nothing to draw.
-
-    It is made of the case's record and of the file of its steps, which is known by its inode, size and time.
-    """
-
-    record: CaseRecord
-    file: tuple[int, int, int] | None
-    steps: int
-    svg: str
-
-    @classmethod
-    def drawn(cls, folder: Path, record: CaseRecord) -> CasePlot:
-        """Draw the plot. `folder` is the run's."""
-        path, svg = folder / record.id / STEPS, ""
-        file, times = _state(path), steps_of(path)
-        if times:
-            svg = steps_svg(record, times)
-        return cls(record, file, len(times), svg)
-
-    def is_of(self, folder: Path, record: CaseRecord) -> bool:
-        """Whether it would be the same if it was drawn now."""
-        return self.record == record and self.file == _state(folder / record.id / STEPS)
-
-
-@dataclass(frozen=True)
 class CaseView:
     """A case as the page shows it: its record, and what follows from it and from the run's folder.
 
@@ -78,7 +52,6 @@ class CaseView:
     folder: Path
     number: int
     record: CaseRecord
-    drawn: CasePlot
 
     @property
     def id(self) -> str:
@@ -153,7 +126,7 @@ class CaseView:
 
     @property
     def thinned(self) -> bool:
-        return self.drawn.steps > 2 * COLUMNS
+        return len(self.times) > 2 * COLUMNS
 
     @property
     def baseline(self) -> str:
@@ -186,25 +159,24 @@ class CaseView:
             return "steps"
         return f"means over {means.judged} steps each"
 
-    @property
+    @cached_property
+    def times(self) -> dict[int, float]:
+        """Seconds of the single steps, by their numbers."""
+        return steps_of(self.folder / self.id / STEPS)
+
+    @cached_property
     def plot(self) -> str:
-        return markup(with_ids(self.drawn.svg, f"{self.anchor}-"))
+        """The plot of its steps; "" if there is nothing to draw."""
+        if not self.times:
+            return ""
+        return markup(with_ids(steps_svg(self.record, self.times), f"{self.anchor}-"))
 
     @property
     def marks(self) -> str:
         """What the marks are that the plot has; "" if it has none."""
         statistic = _LAST if self.record.statistic == "last" else _MEAN
         marks = {"hiccups": "a cross is a hiccup", "statistic": statistic}
-        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.drawn.svg)
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """By what a file is known to be the same; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.plot)
 
 
 def steps_of(path: Path) -> dict[int, float]:

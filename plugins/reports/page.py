@@ -17,12 +17,11 @@ from typing import Any, Protocol
 from plugins.acceptance import screening
 from plugins.errors import ConfigError
 from plugins.files import write_whole
-from plugins.record.case import CaseRecord
 from plugins.record.plan import Plan
-from plugins.record.stored import prepare, read_case, read_summary
+from plugins.record.stored import prepare, read_summary
 from plugins.record.summary import Scaling, Summary
 from plugins.record.verdict import PACED
-from plugins.reports.case_view import SIGNS, CasePlot, CaseView
+from plugins.reports.case_view import SIGNS, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
 from plugins.reports.plot import COLUMNS, scaling_svg, with_ids
 from plugins.words import shown
@@ -36,16 +35,9 @@ _SCALES = 6
 
 
 class PageReport:
-    """`report.html`, and the same as `report.md`.
-
-    What takes long is made of each case when it ends: its plot. At the end it is used if the record and the steps of
-    the case are still the same.
-    """
+    """`report.html`, and the same as `report.md`."""
 
     name = HTML
-
-    def __init__(self) -> None:
-        self._plots: dict[str, CasePlot] = {}
 
     @staticmethod
     def load() -> None:
@@ -53,12 +45,6 @@ class PageReport:
         prepare()
         template(HTML)
         template(MARKDOWN)
-
-    def add(self, folder: Path, key: str) -> None:
-        """Make the part of a case of this run that has its record. Raises ConfigError."""
-        record = read_case(folder / key)
-        if record is not None:
-            self._plot(folder, record)
 
     def write(self, summary: Summary, folder: Path) -> None:
         """Write both files into a run's folder. Raises OSError."""
@@ -68,18 +54,9 @@ class PageReport:
 
     def render(self, folder: Path, summary: Summary) -> tuple[str, str]:
         """HTML and Markdown of a run."""
-        cases = [
-            CaseView(folder, number, record, self._plot(folder, record))
-            for number, record in enumerate(summary.cases)
-        ]
+        cases = [CaseView(folder, number, record) for number, record in enumerate(summary.cases)]
         values = _values(summary, cases)
         return template(HTML).render(values), template(MARKDOWN).render(values)
-
-    def _plot(self, folder: Path, record: CaseRecord) -> CasePlot:
-        plot = self._plots.get(record.id)
-        if plot is None or not plot.is_of(folder, record):
-            plot = self._plots[record.id] = CasePlot.drawn(folder, record)
-        return plot
 
 
 def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil, floor, log2, log10
 from operator import itemgetter
 from typing import NamedTuple
@@ -31,8 +29,6 @@ _NAMED, _LABELS = 4, 3
 # The sides of the graph in the plot; its legend is at the right of it.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 660, 34, 262
 _MOST_TICKS = 8
-# So many plots are kept to be shown a second time.
-_KEPT = 128
 _MOST_SECONDS = 1e9
 _BLUE, _SKY, _GREEN, _VERMILLION, _BLACK = "#0072B2", "#D6ECF8", "#007A5A", "#D55E00", "black"
 
@@ -89,6 +85,11 @@ class _Graph:
         self._svg.text(_RIGHT + 46, y, name, size=11)
         self._drawn([self._place(point) for point in points], look, f' class="{kind}"')
 
+    def level(self, name: str, end: float, seconds: float, look: _Look) -> None:
+        """Draw a level line up to `end`. Its kind is the first word of its name."""
+        points = [(0, seconds), (end, seconds)]
+        self.line(name.partition(" ")[0], points, f"{name} {seconds:.4g} s", look)
+
     def band(self, low: float, high: float) -> None:
         """Shade what is between two values."""
         bottom, top = (self._place((0, value))[1] for value in (low, high))
@@ -134,31 +135,6 @@ def _ticks(low: float, high: float, least: float = 0.0) -> list[float]:
     return [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
 
 
-@dataclass(frozen=True)
-class _Steps:
-    """What the plot of a case's step times is made of. Times are in s, `expected` has also the edges of the band."""
-
-    case: str
-    points: tuple[Point, ...]
-    expected: tuple[float, float, float] | None
-    steady: float | None
-    statistic: str | None
-    step_time: float | None
-    hiccups: frozenset[int]
-
-    @property
-    def last(self) -> int:
-        return int(self.points[-1][0])
-
-    def range(self) -> tuple[float, float]:
-        """The scale of the seconds: that of the settled steps and the band."""
-        values = [seconds for index, seconds in self.points if index >= (self.last + 1) // 5]
-        values += (self.expected or ())[1:]
-        # Ticks need a range that six digits can tell from nothing.
-        room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
-        return max(0.0, min(values) - room), max(values) + room
-
-
 def drawable(times: Mapping[int, float]) -> dict[int, float]:
     """The times that a plot can show; a log may state any number."""
     return {index: seconds for index, seconds in times.items() if 0 <= seconds < _MOST_SECONDS}
@@ -180,59 +156,46 @@ def steps_svg(record: CaseRecord, times: Mapping[int, float]) -> str:
     `times` has the single steps by their number. It is `drawable` and not empty. The scale is that of the settled
     steps and the band. If a warm-up step is beyond it, its value is at the edge.
     """
-    band, hiccups = record.expected, record.hiccups or ()
+    points = sorted(times.items())
+    last, hiccups, band = int(points[-1][0]), record.hiccups or (), record.expected
     if record.runs:
         hiccups = record.runs[-1].hiccups
-    return _steps_svg(
-        _Steps(
-            record.id,
-            tuple(sorted(times.items())),
-            (band.step_time, band.fastest, band.slowest) if band else None,
-            record.steady_median,
-            record.statistic,
-            record.step_time,
-            frozenset(hiccups),
-        )
-    )
-
-
-# Allure and the page show the same plot.
-@lru_cache(maxsize=_KEPT)
-def _steps_svg(steps: _Steps) -> str:
-    low, high = steps.range()
-    end = max(1, steps.last)
-    graph = _Graph(f"{steps.case}: seconds a step", (-end / 50, end + end / 50), (low, high))
+    edges = (band.fastest, band.slowest) if band else ()
+    low, high = _range([seconds for index, seconds in points if index >= (last + 1) // 5] + [*edges])
+    end = max(1, last)
+    graph = _Graph(f"{record.id}: seconds a step", (-end / 50, end + end / 50), (low, high))
     graph.across("step", {number: f"{number:g}" for number in _ticks(0, end, least=1)})
-
-    def level(kind: str, seconds: float, name: str, look: _Look) -> None:
-        graph.line(kind, [(0, seconds), (end, seconds)], f"{name} {seconds:.4g} s", look)
-
-    if steps.expected:
-        _, fastest, slowest = steps.expected
-        graph.band(fastest, slowest)
-        edges = [(0, fastest), (end, fastest), (end, slowest), (0, slowest)]
-        graph.line("band", edges, f"band {fastest:.4g} to {slowest:.4g} s", _Look(_BLUE, 0.5))
+    if band:
+        graph.band(band.fastest, band.slowest)
+        corners = [(0, band.fastest), (end, band.fastest), (end, band.slowest), (0, band.slowest)]
+        graph.line("band", corners, f"band {band.fastest:.4g} to {band.slowest:.4g} s", _Look(_BLUE, 0.5))
     # What is beyond the scale only has to leave it.
     far = 10 * high
-    shown = [(index, min(seconds, far)) for index, seconds in thinned(steps.points)]
+    shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
     mark = "dot" if len(shown) <= _DOTS else ""
     graph.line("steps", shown, "steps", _Look(_BLUE, 1, mark=mark))
-    if steps.expected:
-        level("expected", steps.expected[0], "expected", _Look(_BLACK, dashes="6 4"))
-    if steps.steady is not None and steps.steady < far:
-        level("steady", steps.steady, "steady median", _Look(_GREEN, dashes="2 3"))
-    if steps.step_time is not None and steps.statistic and steps.step_time < far:
-        window, mean = Statistic.parse(steps.statistic).indices(steps.last + 1), steps.step_time
-        ends = sorted({window[0], min(window[-1], steps.last)})
-        points = [(index, mean) for index in ends]
-        graph.line("statistic", points, f"{steps.statistic}: {mean:.4g} s", _Look(_BLACK, 3, mark="square"))
-    stalls = [point for point in shown if point[0] in steps.hiccups]
+    if band:
+        graph.level("expected", end, band.step_time, _Look(_BLACK, dashes="6 4"))
+    if record.steady_median is not None and record.steady_median < far:
+        graph.level("steady median", end, record.steady_median, _Look(_GREEN, dashes="2 3"))
+    if record.step_time is not None and record.statistic and record.step_time < far:
+        window, mean = Statistic.parse(record.statistic).indices(last + 1), record.step_time
+        means = [(index, mean) for index in sorted({window[0], min(window[-1], last)})]
+        graph.line("statistic", means, f"{record.statistic}: {mean:.4g} s", _Look(_BLACK, 3, mark="square"))
+    stalls = [point for point in shown if point[0] in hiccups]
     if stalls:
         look = _Look(_VERMILLION, 0, mark="cross")
-        graph.line("hiccups", stalls, counted(len(steps.hiccups), "hiccup"), look)
-    for run in _beyond(steps.points, low, high)[:_LABELS]:
-        graph.text(run[-1][0] + steps.last / 100, _named(run), top=run[0][1] > high)
+        graph.line("hiccups", stalls, counted(len(set(hiccups)), "hiccup"), look)
+    for run in _beyond(points, low, high)[:_LABELS]:
+        graph.text(run[-1][0] + last / 100, _named(run), top=run[0][1] > high)
     return str(graph)
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """A scale on which these seconds have room at both sides."""
+    # Ticks need a range that six digits can tell from nothing.
+    room = 0.08 * max(max(values) - min(values), 0.02 * max(values), 1e-6)
+    return max(0.0, min(values) - room), max(values) + room
 
 
 def scaling_svg(record: Scaling) -> str:
