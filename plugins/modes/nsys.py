@@ -53,10 +53,7 @@ _COMMUNICATES = re.compile(
 _MARKS = re.compile(
     r"(?P<step>^(?:train(?:ing)?_?step|iteration|step|ProfilerStep)[ _:#=]*\d*$"
     r"|XlaModule:#.*hlo_module=p?jit_train_step\b)"
-    r"|(?P<optimizer>^Optimizer\.step#|^nemo\.core\.optim\.mcore_optim\.step\.step$)"
-    r"|(?P<data>^enumerate\(DataLoader\)#|^(?:get_batch|get_data|data_?load(?:er|ing)?|load_next_batch)\b)"
-    r"|(?P<checkpoint>^(?!.*CheckpointFunction).*(?:save_checkpoint|load_checkpoint|checkpoint_(?:save|load)"
-    r"|checkpointing\.(?:save|load)|^orbax))",
+    r"|(?P<optimizer>^Optimizer\.step#|^nemo\.core\.optim\.mcore_optim\.step\.step$)",
     re.IGNORECASE,
 )
 
@@ -73,11 +70,10 @@ class Unreadable(Exception):
 class Step:
     """The shares of one step. compute + exposed + other + gap is the step's length."""
 
-    FIELDS = ("compute", "exposed", "other", "gap", "data", "checkpoint")
+    FIELDS = ("compute", "exposed", "other", "gap")
 
     def __init__(self) -> None:
         self.compute = self.exposed = self.other = self.gap = 0
-        self.data = self.checkpoint = 0
 
     def as_json(self) -> Dict[str, int]:
         shares = {name: getattr(self, name) for name in self.FIELDS}
@@ -85,42 +81,12 @@ class Step:
         return shares
 
 
-class Ranges:
-    """Host ranges, merged. `within` must be asked in the order of time."""
-
-    def __init__(self) -> None:
-        self._ranges: List[Tuple[int, int]] = []
-        self._at = 0
-
-    def add(self, start: int, end: int) -> None:
-        """Add a range that starts no earlier than those before it."""
-        if self._ranges and start <= self._ranges[-1][1]:
-            self._ranges[-1] = (self._ranges[-1][0], max(end, self._ranges[-1][1]))
-        elif len(self._ranges) < _MOST_RANGES:
-            self._ranges.append((start, end))
-
-    def rewind(self) -> None:
-        self._at = 0
-
-    def within(self, start: int, end: int) -> List[Tuple[int, int]]:
-        ranges = self._ranges
-        while self._at < len(ranges) and ranges[self._at][1] <= start:
-            self._at += 1
-        parts, at = [], self._at
-        while at < len(ranges) and ranges[at][0] < end:
-            parts.append((max(start, ranges[at][0]), min(end, ranges[at][1])))
-            at += 1
-        return parts
-
-
 class Marks:
-    """What NVTX marks in one process: the boundaries of the steps in the host's time, and named ranges."""
+    """What NVTX marks in one process: the boundaries of the steps in the host's time."""
 
     def __init__(self) -> None:
         self.boundaries: List[int] = []
         self.by = ""
-        self.data = Ranges()
-        self.checkpoint = Ranges()
 
 
 def communicates(name: str) -> bool:
@@ -278,9 +244,6 @@ def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
         for of in (pid,) if tid and 0 not in processes else processes:
             if of not in marks:
                 continue
-            if kind in ("data", "checkpoint"):
-                getattr(marks[of], kind).add(start, end)
-                continue
             called.setdefault(kind, re.sub(r", (?:op_id|seq) = .*|[ _:#=]*\d+$", "", name)[:_SHOWN])
             of_thread = ranges[of].setdefault((kind, tid), [])
             nested = of_thread and start < of_thread[-1][1]
@@ -334,8 +297,6 @@ class _Sweep:
             )
             cuts = cuts[: MOST_STEPS + 1]
         launches = self._launches(cuts)
-        self._marks.data.rewind()
-        self._marks.checkpoint.rewind()
         self._sweep(cuts, launches)
         count = 1
         if not self._marks.by:
@@ -490,13 +451,7 @@ class _Sweep:
             computed = communicated
         moved = min(max(ends[_OTHER], computed), until)
         step.other += moved - computed
-        if until > moved:
-            step.gap += until - moved
-            data = self._marks.data.within(moved, until)
-            step.data += sum(end - begin for begin, end in data)
-            for begin, end in self._marks.checkpoint.within(moved, until):
-                both = sum(max(0, min(end, to) - max(begin, since)) for since, to in data)
-                step.checkpoint += end - begin - both
+        step.gap += until - moved
 
     def _communicates(self, key: Any) -> bool:
         """Whether a kernel communicates. `key` is its name's, or the name itself."""

@@ -21,7 +21,6 @@ MOST_BYTES = 1 << 20
 _NAMES = 400
 _LONGEST_REASON = 1000
 
-_PARTS = ("compute", "exposed", "other", "gap", "data", "checkpoint")
 _BARS = (("compute", "#1f5fa8"), ("exposed", "#c0392b"), ("other", "#8aa"), ("gap", "#f0c36d"))
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _BAR = 860, 250, 60, 60, 24, 16
 
@@ -37,15 +36,11 @@ class StepShares(Strict):
     exposed: Time
     other: Time
     gap: Time
-    data: Time
-    checkpoint: Time
 
     @model_validator(mode="after")
     def _whole(self) -> StepShares:
         if self.compute + self.exposed + self.other + self.gap != self.length:
             raise ValueError("the shares of a step do not sum to its length")
-        if self.data + self.checkpoint > self.gap:
-            raise ValueError("a part of a step is larger than the whole")
         return self
 
 
@@ -113,10 +108,7 @@ def by_rank(profiles: Sequence[ProfileDigest]) -> list[ProfileDigest]:
 def table(profiles: Sequence[ProfileDigest]) -> str:
     """The shares of each rank, and what is doubtful of them."""
     profiles = by_rank(profiles)
-    lines = [
-        f"{'':32} {'step s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"
-        f" {'of it data':>10} {'checkp.':>8}"
-    ]
+    lines = [f"{'':32} {'step s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"]
     lines += map(_shares, profiles)
     lines += [f"steps by: {shown(by)}" for by in sorted({profile.steps_by for profile in profiles})]
     lines += [f"{shown(profile.who)}: {shown(remark)}" for profile in profiles for remark in profile.remarks]
@@ -152,6 +144,6 @@ def _cut(text: str, width: int) -> str:
 
 def _shares(profile: ProfileDigest) -> str:
     length = profile.mean("length")
-    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part in _PARTS]
-    cells = " ".join(share.rjust(width) for share, width in zip(shares, (8, 8, 8, 8, 10, 8), strict=True))
+    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part, _ in _BARS]
+    cells = " ".join(share.rjust(8) for share in shares)
     return f"{_cut(profile.who, 32):32} {length:9.4f} {cells}"

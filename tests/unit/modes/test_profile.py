@@ -71,7 +71,6 @@ def test_a_text_that_is_no_digest_is_one_error(text: bytes, said: str) -> None:
         ("gap", 1.5),
         ("gap", "5"),
         ("gap", None),
-        ("data", 1 << 61),
         ("length", 1 << 63),
         ("speed", 1),
     ],
@@ -105,7 +104,7 @@ def test_the_table_shows_shares_and_what_is_doubtful(printed: dict[str, Any]) ->
     changed = copy.deepcopy(printed)
     changed["profiles"][1]["remarks"] = ["4 of 5 steps are told apart"]
     lines = table(read_profiles(encoded(changed), "here").profiles).splitlines()
-    assert re.fullmatch(r"node07 GPU 0 +0\.09\d\d +87\.\d% +12\.\d% +0\.1% +0\.4% +0\.3% +0\.0%", lines[1])
+    assert re.fullmatch(r"node07 GPU 0 +0\.09\d\d +87\.\d% +12\.\d% +0\.1% +0\.4%", lines[1])
     assert "steps by: end of NVTX range Optimizer.step#FusedAdam.step" in lines
     assert lines[-1] == "node07 GPU 1: 4 of 5 steps are told apart"
 
