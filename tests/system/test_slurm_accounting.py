@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fixtures.backends.base import Findings
+from fixtures.backends.slurm.answers import LoginNode
+from fixtures.backends.slurm.limits import Limits
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.connection import SshConnection
+from fixtures.backends.ssh.endpoint import Ssh
 from tests.lab.accounting import ACCOUNT, AccountingLab
 from tests.lab.daemons import LabError
 from tests.system.faults import CASE, MakeTrial, Trial, mend
-from tests.system.support import pacemark, site_file, until
+from tests.system.support import login, pacemark, site_file, until
+from tests.unit import examples
 
-Check = Callable[..., str]
+Ask = Callable[..., Findings]
 
 # Four cases, of 1 to 8 nodes: as many as the lab has.
 SMALL = "8b and bf16 and ([8b-bf16-8gpus] or 16gpus or 32gpus or 64gpus)"
@@ -94,7 +101,7 @@ def refused(trial: Trial, words: str, mend: str) -> None:
 def test_a_job_beyond_what_its_qos_allows_a_job_can_never_start(
     lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
-    """Five at once."""
+    """Six at once. The last one is in a partition that does not admit its account."""
     trials = {
         reason: make_trial(reason, keys={"qos": lab.qos(limit)}, limits=", hopeless_seconds: 1").start()
         for limit, reason in (
@@ -105,11 +112,18 @@ def test_a_job_beyond_what_its_qos_allows_a_job_can_never_start(
             ("GrpWall=0", "QOSGrpWallLimit"),
         )
     }
-    for reason, trial in trials.items():
-        result = trial.end()
+    lab.run("scontrol", "update", "PartitionName=small", "AllowAccounts=others")
+    trial = make_trial("account", keys={"partition": "small"}, limits=", hopeless_seconds: 1").start()
+    denied = f"Job's account not permitted to use this partition (small allows others not {ACCOUNT})"
+    trials[denied] = trial
+    try:
+        results = {reason: trial.end() for reason, trial in trials.items()}
+    finally:
+        lab.run("scontrol", "update", "PartitionName=small", "AllowAccounts=ALL")
+    for reason, result in results.items():
         assert result.case(CASE)["verdict"] == "infrastructure", result.out
         assert f"it can never start; the queue says: {reason}; cancelled" in result.case(CASE)["headline"]
-        assert [job.state for job in trial.jobs()] == ["CANCELLED"]
+        assert [job.state for job in trials[reason].jobs()] == ["CANCELLED"]
 
 
 def test_a_job_that_its_qos_keeps_waiting_is_given_up_with_the_reason(
@@ -280,82 +294,146 @@ def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, ma
     until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct")
 
 
-# --check
+# --check: what Slurm tells of each limit by `sbatch --test-only`, and what it leaves to the queue
 
 
 @pytest.fixture
-def checked(lab: AccountingLab, tmp_path: Path) -> Check:
-    """A function that returns what `--check` prints of these cases. It must end with this status."""
-    stage = lab.stage(tmp_path.name)
+def ask(lab: AccountingLab) -> Iterator[Ask]:
+    """A function that returns what the check finds of a case of so many nodes on a site with these keys."""
+    ssh = Ssh.model_validate(yaml.safe_load(login(lab)))
+    connection = SshConnection(ssh)
+    usual = {"gpu": "h100", "account": ACCOUNT, "partition": "batch", "stage": "/tmp", "gres": "gpu:8"}
 
-    def check(select: str = SMALL, *, status: int = 0, **keys: str) -> str:
-        site = site_file(lab, stage, tmp_path, **keys)
-        run = pacemark(
-            "suites/llama3", "-k", select, "--site", str(site), "--check", results=tmp_path / "results"
+    def asked(nodes: int = 2, *more: int, **keys: str) -> Findings:
+        section = Slurm.model_validate({**usual, **keys, "ssh": ssh})
+        cases = [examples.case(f"8b-bf16-{8 * count}gpus") for count in (nodes, *more)]
+        return Limits(LoginNode("lab", section, connection)).findings(cases)
+
+    yield asked
+    connection.close()
+
+
+# The reason that Slurm gives for a job of 2 nodes and 30 minutes, and what is remarked on if only the queue tells it.
+LIMITS = {
+    "MaxWall=0:10:00": ("QOSMaxWallDurationPerJobLimit", ""),
+    "MaxTRESPerJob=gres/gpu=8": ("QOSMaxGRESPerJob", ""),
+    "MaxTRESPerNode=gres/gpu=4": ("QOSMaxGRESPerNode", ""),
+    "MaxTRESMinsPerJob=gres/gpu=100": ("QOSMaxGRESMinutesPerJob", ""),
+    "MinTRESPerJob=gres/gpu=64": ("QOSMinGRES", ""),
+    "MaxTRESPerUser=gres/gpu=8": ("QOSMaxGRESPerUser", "MaxTRESPU gres/gpu=8"),
+    "MaxTRESPerAccount=gres/gpu=8": ("MaxGRESPerAccount", "MaxTRESPA gres/gpu=8"),
+    "GrpTRES=node=1": ("QOSGrpNodeLimit", "GrpTRES node=1"),
+    "GrpTRESRunMins=gres/gpu=100": ("QOSGrpGRESRunMinutes", "GrpTRESRunMins gres/gpu=100"),
+    "GrpTRESMins=gres/gpu=100": ("QOSGrpGRESMinutes", ""),
+    "GrpWall=10": ("QOSGrpWallLimit", ""),
+}
+
+
+def test_slurm_tells_a_limit_of_a_qos_that_denies_what_is_over_it(lab: AccountingLab, ask: Ask) -> None:
+    for limit, (reason, remark) in LIMITS.items():
+        qos = lab.qos(limit)
+        findings = ask(qos=qos)
+        assert findings.ready == ["Slurm takes 8b-bf16-16gpus on 2 node(s)"], limit
+        limits = [text.partition(" is less")[0] for text in findings.remarks]
+        assert limits == ([f"{remark} of QOS {qos}"] if remark else [])
+        lab._manage("modify", "qos", qos, "set", "Flags=DenyOnLimit")
+        (refusal,) = ask(qos=qos).missing
+        assert (
+            f"8b-bf16-16gpus on 2 node(s): sbatch: error: {reason} / allocation failure: Job violates"
+            in refusal
         )
-        assert run.status == status, run.out
-        return run.out
-
-    return check
 
 
-def test_a_check_tells_which_cases_the_qos_refuses(lab: AccountingLab, checked: Check) -> None:
-    limits = ("MaxTRESPerJob=gres/gpu=16", "GrpTRES=node=4", "MaxWall=0:10:00", "MaxSubmitJobsPerUser=2")
-    qos = lab.qos(*limits)
-    out = checked(status=1, qos=qos)
-    assert (
-        f"MaxTRES gres/gpu=16 of QOS {qos}: too little for 8b-bf16-64gpus (64 GPUs), 8b-bf16-32gpus (32 GPUs)\n"
-        in out
-    )
-    assert "mend: set `max_gpus: 16` in the site file" in out
-    assert f"GrpTRES node=4 of QOS {qos}: too little for 8b-bf16-64gpus (8 nodes)\n" in out
-    assert f"MaxWall=00:10:00 of QOS {qos}: too little for 8b-bf16-64gpus (30 minutes), " in out
-    assert f"MaxSubmitPU=2 of QOS {qos}: too little for 8b-bf16-64gpus (4 jobs at once), " in out
-    assert "not ready: llama3; nothing was submitted" in out
+def test_slurm_tells_how_many_jobs_it_takes_whatever_the_flags(lab: AccountingLab, ask: Ask) -> None:
+    qos = lab.qos("MaxSubmitJobsPerUser=1")
+    findings = ask(2, 1, qos=qos)
+    assert findings.ready == ["Slurm takes 8b-bf16-16gpus on 2 node(s), 8b-bf16-8gpus on 1 node(s)"]
+    (refusal,) = findings.missing
+    assert "Slurm refuses 2 jobs at once: sbatch: error: QOSMaxSubmitJobPerUserLimit / " in refusal
+    (refusal,) = ask(qos=lab.qos("GrpSubmitJobs=0")).missing
+    assert "on 2 node(s): sbatch: error: QOSGrpSubmitJobsLimit / " in refusal
 
 
-def test_a_check_tells_which_cases_the_accounts_refuse(lab: AccountingLab, checked: Check) -> None:
+UNFIT = "Requested node configuration is not available"
+
+
+def test_slurm_tells_what_a_site_file_cannot_have(lab: AccountingLab, ask: Ask) -> None:
+    sites: list[tuple[dict[str, str], str]] = [
+        ({"gres": "gpu:16"}, UNFIT),
+        ({"gres": "gpu:h100:8"}, UNFIT),
+        ({"gres": "fpga:1"}, "Invalid generic resource (gres) specification"),
+        ({"constraint": "hbm3"}, "Invalid feature specification"),
+        ({"account": "nobodys"}, "Invalid account or account/partition combination specified"),
+        ({"partition": "nowhere"}, "Invalid partition name specified"),
+        ({"qos": "nowhere"}, "Invalid qos specification"),
+        ({"qos": lab.qos(allowed=False)}, "Invalid qos specification"),
+        ({"reservation": "nothing"}, "Requested reservation is invalid"),
+    ]
+    for keys, words in sites:
+        (refusal,) = ask(**keys).missing
+        assert words in refusal.partition("\n    mend: ")[0]
+        assert all(f"`{key}` (now {value})" in refusal.partition("mend: ")[2] for key, value in keys.items())
+    assert UNFIT in ask(16).missing[0]
+    assert UNFIT in ask(4, partition="small").missing[0]
+    # The queue tells PartitionTimeLimit.
+    assert ask(partition="small", time_limit="01:00:00").missing == []
+
+
+def test_slurm_tells_of_the_nodes_and_partitions_of_today(lab: AccountingLab, ask: Ask) -> None:
+    made = ("StartTime=now", "Duration=60", f"Users={lab.user}", "Nodes=gpu[001-002]")
+    lab.run("scontrol", "create", "reservation", "ReservationName=accept", *made)
+    try:
+        # It will end, and whoever waits until then needs no other nodes.
+        assert ask(8).missing == []
+        assert ask(2, reservation="accept").missing == []
+        assert UNFIT in ask(4, reservation="accept").missing[0]
+    finally:
+        lab.run("scontrol", "delete", "ReservationName=accept")
+    lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=DRAIN", "Reason=disk")
+    try:
+        assert "nodes that are down or drained do not count" in ask(8).missing[0]
+    finally:
+        lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=RESUME")
+    try:
+        lab.run("scontrol", "update", "PartitionName=small", "State=DRAIN")
+        assert "Required partition not available (inactive or drain)" in ask(partition="small").missing[0]
+        lab.run("scontrol", "update", "PartitionName=small", "State=DOWN")
+        assert ask(partition="small").remarks == ["partition small is down: its jobs wait until it is up"]
+    finally:
+        lab.run("scontrol", "update", "PartitionName=small", "State=UP")
+
+
+def test_the_limits_of_the_accounts_above_are_remarked_on(lab: AccountingLab, ask: Ask) -> None:
     lab._manage("add", "account", "students", f"parent={ACCOUNT}", "cluster=pacemark")
     lab._manage("add", "user", lab.user, "account=students")
     lab._manage("modify", "account", ACCOUNT, "set", "GrpTRES=gres/gpu=16")
     try:
-        out = checked(status=1, account="students")
-        assert f"GrpTRES gres/gpu=16 of account {ACCOUNT}: too little for 8b-bf16-64gpus (64 GPUs)" in out
+        (remark,) = ask(4, 2, account="students").remarks
+        assert remark.startswith(
+            f"GrpTRES gres/gpu=16 of account {ACCOUNT} is less than what 8b-bf16-32gpus on"
+        )
     finally:
         lab._manage("modify", "account", ACCOUNT, "set", "GrpTRES=gres/gpu=-1")
-    assert "ready    llama3: the limits of partition batch for 4 case(s)" in checked()
 
 
-def test_a_check_compares_the_partition_with_every_case(lab: AccountingLab, checked: Check) -> None:
-    out = checked("8b and bf16 and (16gpus or 8gpus)", status=1)
-    assert "8 nodes are in partition batch with 8 GPUs: too little for 8b-bf16-128gpus (16 nodes)" in out
-    out = checked(status=1, partition="small", time_limit='"01:00:00"')
+def test_a_check_says_what_slurm_takes_and_submits_nothing(lab: AccountingLab, tmp_path: Path) -> None:
+    before = lab.jobs_ever()
+    qos = lab.qos("MaxTRESPerJob=gres/gpu=16", "MaxSubmitJobsPerUser=3", "Flags=DenyOnLimit")
+    site = site_file(lab, lab.stage(tmp_path.name), tmp_path, qos=qos)
+    run = pacemark("suites/llama3", "-k", SMALL, "--site", str(site), "--check", results=tmp_path / "results")
+    assert run.status == 1, run.out
     assert (
-        "MaxNodes=2 of partition small: too little for 8b-bf16-64gpus (8 nodes), 8b-bf16-32gpus (4 nodes)\n"
-        in out
+        "  ready    llama3: Slurm takes 8b-bf16-16gpus on 2 node(s), 8b-bf16-8gpus on 1 node(s)\n" in run.out
     )
-    assert "MaxTime=00:30:00 of partition small: too little for 8b-bf16-64gpus (60 minutes), " in out
-
-
-def test_a_check_counts_the_nodes_that_take_jobs(lab: AccountingLab, checked: Check) -> None:
-    made = (
-        "create",
-        "reservation",
-        "ReservationName=accept",
-        "StartTime=now",
-        "Duration=60",
-        f"Users={lab.user}",
+    refused = "  missing  llama3: Slurm refuses 8b-bf16-64gpus on 8 node(s), 8b-bf16-32gpus on 4 node(s): sbatch: error: QOSMaxGRESPerJob / "
+    assert refused in run.out
+    assert f"`qos` (now {qos})" in run.out
+    assert (
+        "  missing  llama3: Slurm refuses 4 jobs at once: sbatch: error: QOSMaxSubmitJobPerUserLimit / "
+        in run.out
     )
-    lab.run("scontrol", *made, "Nodes=gpu[001-002]")
-    lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=DRAIN", "Reason=disk")
-    try:
-        out = checked(status=1, reservation="accept")
-    finally:
-        lab.run("scontrol", "update", "NodeName=gpu[005-008]", "State=RESUME")
-        lab.run("scontrol", "delete", "ReservationName=accept")
-    said = "4 of the 8 nodes of partition batch with 8 GPUs are neither down nor drained: too little for 8b-bf16-64gpus"
-    assert said in out
-    assert "2 nodes are in reservation accept: too little for 8b-bf16-64gpus (8 nodes), 8b-bf16-32gpus" in out
+    assert "not ready: llama3; nothing was submitted" in run.out
+    assert lab.jobs_ever() == before
 
 
 # --init-site

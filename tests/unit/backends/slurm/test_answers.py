@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.backends.base import ClusterTimes, InQueue
-from fixtures.backends.slurm.answers import blamed, of_last_step, printed_ids, refused, unanswered
+from fixtures.backends.slurm.answers import blamed, mend_of, of_last_step, printed_ids, unanswered
 from fixtures.backends.slurm.job_table import Accounts, JobTable, from_queue, from_scontrol
+from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.endpoint import Ssh
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 
+SECTION = Slurm(gpu="h100", account="kid", partition="batch", stage="/s", gres="gpu:8", ssh=Ssh(host="login"))
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")
 LAUNCHERS = {
     name: examples.recipe_named(name).file.launch for name in ("llama3", "nemotron4", "maxtext_llama2")
@@ -54,18 +57,48 @@ def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
     }
 
 
+# As sbatch of Slurm 22.05 prints them in the lab, of a submission and with --test-only.
+@pytest.mark.parametrize(
+    ("said", "keys"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", ["`qos` (now not set)"]),
+        ("allocation failure: Invalid account or account/partition combination specified", ["`account` (now kid)"]),
+        ("sbatch: error: invalid partition specified: nowhere\nallocation failure: Invalid partition name specified", ["`partition` (now batch)"]),
+        ("allocation failure: Required partition not available (inactive or drain)", ["`partition` (now batch)"]),
+        ("allocation failure: User's group not permitted to use this partition", ["`partition` (now batch)"]),
+        ("allocation failure: Requested reservation is invalid", ["`reservation` (now not set)"]),
+        ("allocation failure: Access denied to requested reservation", ["`reservation` (now not set)"]),
+        ("allocation failure: Invalid feature specification", ["`constraint` (now not set)"]),
+        ("sbatch: error: Invalid generic resource (gres) specification", ["`gres` (now gpu:8)"]),
+        ("allocation failure: Requested time limit is invalid (missing or exceeds some limit)", ["`time_limit` (now 00:30:00)"]),
+        ("allocation failure: Node count specification invalid", ["`max_gpus` (now not set)", "`partition` (now batch)"]),
+        ("allocation failure: Requested node configuration is not available", ["`max_gpus` (now not set)", "`gres` (now gpu:8)"]),
+        ("sbatch: error: QOSMaxGRESPerJob\nallocation failure: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", ["`max_gpus` (now not set)", "`time_limit` (now 00:30:00)", "`sacctmgr show qos`"]),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit\nallocation failure: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", ["`jobs_in_flight` of `limits` (now 8)"]),
+        ("sbatch: error: MaxSubmitJobsPerAccount\nallocation failure: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", ["`jobs_in_flight` of `limits` (now 8)"]),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_told_with_the_keys_to_change(said: str, keys: list[str]) -> None:
+    mend = mend_of(f"Entering\n{said}\n", SECTION)
+    assert mend.startswith(f"set {keys[0]}")
+    assert "in the site file; see `" in mend
+    assert all(key in mend for key in keys)
+
+
 @pytest.mark.parametrize(
     "said",
     [
-        "sbatch: error: Batch job submission failed: Invalid qos specification",
-        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
-        "sbatch: error: QOSMaxGRESPerJob\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
-        "(job submit limit, user's size and/or time limits)",
+        "",
+        "allocation failure: Access/permission denied",
+        "allocation failure: Invalid time specified",
+        "allocation failure: Invalid job array specification",
+        "allocation failure: Requested nodes are busy",
+        "allocation failure: Socket timed out on send/recv operation",
+        "sbatch: error: lua: ask for fewer nodes\nallocation failure: Unspecified error",
     ],
 )
-def test_a_refused_account_or_qos_is_told_from_other_errors(said: str) -> None:
-    assert refused(f"Entering\n{said}\n")
-    assert not refused("sbatch: error: invalid partition specified: qos")
+def test_other_words_of_slurm_refuse_nothing_for_good(said: str) -> None:
+    assert mend_of(said, SECTION) == ""
 
 
 def test_an_id_that_was_given_to_another_job_is_gone() -> None:

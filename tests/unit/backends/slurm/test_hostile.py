@@ -14,9 +14,8 @@ from fixtures.backends.slurm.answers import LoginNode, blamed, only_node, printe
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.job_table import Accounts, JobTable, from_scontrol
 from fixtures.backends.slurm.launcher import cancel
-from fixtures.backends.slurm.limits import need_of
+from fixtures.backends.slurm.limits import Limits
 from fixtures.backends.slurm.preflight import lacking
-from fixtures.backends.slurm.refusals import asked_limits, compared
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
@@ -39,7 +38,7 @@ TIMES = "|N/A|N/A|1763830000|0|0:0"
 # What answers are made of, and what has no place in them.
 WORDS = [
     "17", "17|", "17_0|", "17+0|", "ours", "ours|", "|", "\n", "\n", "\r\n", " ", "RUNNING", "COMPLETED", "COMPLETED|", "FAILED", "CANCELLED by 1",
-    "n1", "None", "Unknown", "+", "allocation", "JobId=17 ", "JobName=ours ", "JobState=COMPLETED ", "JobState=", "=", "(null)",
+    "n1", "None", "Unknown", "+", "allocation", "JobId=17 ", "JobName=ours ", "JobState=COMPLETED ", "JobState=", "=", "(null)", "PartitionName=p State=DOWN ", "pacemark-answer 2 1 0 ", " to start at ", "QOS|q|node=",
     "- Job id: ", "- Job id: 17\n", "\n17\n", ";c", "pacemark-job 17\n", "Invalid job id", "lacks 0\n", "lacks 99\n", "checked\n", "srun: error: ",
     "srun: error: n1: task 1: ", "Node failure on ", "FailedNode=", "StdOut=/", "9" * 5000, "-1", "٣", "²", "1e999", "NaN", "n[0-99999999999]", "$(id)",
     "\0", "\x0b", "\x1c", "\x85", "\u2028", "\ufffd", "\x1b[2J",
@@ -135,7 +134,7 @@ def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: 
             assert "$" not in controller.blamed(JOB)
             controller.living("ours")
             controller.accounted("ours")
-            compared(SECTION, asked_limits(login), [need_of("of-2", 2, 16, SECTION, 1)])
+            Limits(login).findings([examples.case(), examples.case("8b-bf16-16gpus")])
         except Unreachable as error:
             said = str(error)
     assert not said or said.startswith("lab: ")

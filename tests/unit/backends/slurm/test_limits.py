@@ -1,174 +1,265 @@
-"""The limits that Slurm's tools tell, against cases. Texts are as Slurm 22.05 prints them with slurmdbd, in the lab."""
+"""What Slurm takes, asked in real bash of stand-ins that print what Slurm 22.05 with accounting printed in the lab."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fixtures.backends.base import Findings
 from fixtures.backends.shell import Answer
-from fixtures.backends.slurm.limits import ACCOUNT_COLUMNS, QOS_COLUMNS, need_of, satisfies
-from fixtures.backends.slurm.refusals import compared
+from fixtures.backends.slurm.answers import LoginNode
+from fixtures.backends.slurm.limits import Limits
+from fixtures.backends.slurm.long_waits import long_waits
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.ssh.connection import SshConnection
+from plugins.errors import Denied, Unreachable
+from tests.unit import examples
 
-CONFIG = """\
-Configuration data as of 2026-11-23T18:11:12
-AccountingStorageEnforce = associations,limits,qos
-ClusterName             = pacemark
+CASES = {nodes: examples.case(f"8b-bf16-{8 * nodes}gpus") for nodes in (1, 2, 4, 8)}
+TAKEN = "sbatch: Job 98 to start at 2026-11-28T20:37:20 using 32 processors on nodes gpu[001-002] in partition batch"
+LATER = "sbatch: Job 19 to start at 2027-02-26T20:57:26 using 128 processors on nodes gpu[001-008] in partition batch"
+UNFIT = "allocation failure: Requested node configuration is not available"
+POLICY = "allocation failure: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+KEYS = {
+    "gpu": "h100",
+    "ssh": {"host": "a"},
+    "account": "kid",
+    "partition": "batch",
+    "stage": "/s",
+    "gres": "gpu:8",
+}
+
+# Prints the file of its answers that is named after its options, with the status in that file's first line.
+SBATCH = """\
+#!/bin/bash
+nodes= jobs=1 later=
+for word; do
+    case $word in --nodes=*) nodes=${word#*=} ;; --array=1-*) jobs=${word#*-*-*-} ;; --begin=*) later=-later ;; esac
+done
+echo "$* QOS=$SBATCH_QOS GRES=$SBATCH_GRES" >>"${0%/*}/calls"
+file=${0%/*}/$nodes-$jobs$later
+[ -e "$file" ] || file=${0%/*}/usual
+tail -n +2 "$file" >&2
+exit "$(head -n 1 "$file")"
 """
-PARTITION = (
-    "PartitionName=batch AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL AllocNodes=ALL Default=YES QoS=N/A DefaultTime=NONE "
-    "DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes=UNLIMITED MaxTime=02:00:00 MinNodes=0 LLN=NO "
-    "MaxCPUsPerNode=UNLIMITED Nodes=gpu[001-016] PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO "
-    "OverTimeLimit=NONE PreemptMode=REQUEUE State=UP TotalCPUs=128 TotalNodes=16 SelectTypeParameters=NONE"
+
+
+@dataclass
+class Site:
+    """A login node on this machine, of which a test says what sbatch answers."""
+
+    tools: Path
+    keys: dict[str, Any] = field(default_factory=dict)
+    limits: Limits | None = None
+
+    def says(self, text: str, status: int, nodes: int = 0, jobs: int = 1, later: str = "") -> None:
+        """Let sbatch say this to a question; to all others without `nodes`."""
+        name = f"{nodes}-{jobs}{later}" if nodes else "usual"
+        (self.tools / name).write_text(f"{status}\n{text}\n")
+
+    def ask(self, *nodes: int) -> Findings:
+        if self.limits is None:
+            section = Slurm.model_validate({**KEYS, **self.keys})
+            self.limits = Limits(LoginNode("lab", section, SshConnection(section.ssh)))
+        return self.limits.findings([CASES[count] for count in nodes])
+
+    @property
+    def calls(self) -> list[str]:
+        return sorted((self.tools / "calls").read_text().splitlines())
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    def run(self: SshConnection, script: str, **how: object) -> Answer:
+        done = subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, timeout=120)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    monkeypatch.setattr(SshConnection, "run", run)
+    for tool, text in {"sbatch": SBATCH, "scontrol": "#!/bin/bash\n", "sacctmgr": "#!/bin/bash\n"}.items():
+        (tmp_path / tool).write_text(text)
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    made = Site(tmp_path)
+    made.says(TAKEN, 0)
+    return made
+
+
+def test_each_scale_and_the_jobs_at_once_are_asked_once_a_session(site: Site) -> None:
+    site.keys = {"qos": "gpu", "time_limit": "01:00:00", "reservation": "accept"}
+    findings = site.ask(2, 2, 1)
+    assert (findings.missing, findings.remarks) == ([], [])
+    taken = (
+        "Slurm takes 8b-bf16-16gpus, 8b-bf16-16gpus on 2 node(s), 8b-bf16-8gpus on 1 node(s), 3 jobs at once"
+    )
+    assert findings.ready == [taken]
+    asked = "--test-only --exclusive --mem=0 --account=kid --partition=batch --time=01:00:00"
+    calls = [
+        f"{asked} --nodes=1 --array=1-3 --wrap=true QOS=gpu GRES=gpu:8",
+        f"{asked} --nodes=1 --wrap=true QOS=gpu GRES=gpu:8",
+        f"{asked} --nodes=2 --wrap=true QOS=gpu GRES=gpu:8",
+    ]
+    assert site.calls == calls
+    assert site.ask(1, 2, 2) == site.ask(1, 2, 2)
+    assert site.calls == calls
+
+
+def test_what_slurm_refuses_is_told_in_its_words_with_the_cases_and_what_to_do(site: Site) -> None:
+    site.says(f"sbatch: error: QOSMaxGRESPerJob\n{POLICY}", 1, nodes=4)
+    site.says(f"sbatch: error: QOSMaxGRESPerJob\n{POLICY}", 1, nodes=8)
+    findings = site.ask(8, 4, 2)
+    assert findings.ready == ["Slurm takes 8b-bf16-16gpus on 2 node(s), 3 jobs at once"]
+    (missing,) = findings.missing
+    assert missing.startswith(
+        "Slurm refuses 8b-bf16-64gpus on 8 node(s), 8b-bf16-32gpus on 4 node(s): sbatch: error: QOSMaxGRESPerJob / "
+        f"{POLICY}\n    mend: set `max_gpus` (now not set), `time_limit` (now 00:30:00), `qos` (now not set) or "
+    )
+    assert findings.remarks == []
+
+
+def test_nodes_that_somebody_has_reserved_for_a_while_refuse_no_case(site: Site) -> None:
+    site.says(UNFIT, 1, nodes=8)
+    site.says(LATER, 0, nodes=8, later="-later")
+    assert site.ask(8).ready == ["Slurm takes 8b-bf16-64gpus on 8 node(s)"]
+    assert "--begin=now+90days" in site.calls[0]
+
+
+@pytest.mark.parametrize(
+    "keys", [{"reservation": "accept"}, {"environment": {"SBATCH_RESERVATION": "accept"}}]
 )
-NODES = "batch|idle|16|gpu:8|(null)\n"
-# The columns ACCOUNT_COLUMNS: what names the row, six limits of TRES, GrpSubmit, MaxSubmit, MaxWall.
-USER = "pacemark|kid|root|||qos1|qos1,normal|||||||||\n"
-ACCOUNTS = "pacemark|kid|||lab_acct||normal|||||||||\npacemark|lab_acct|||root||normal|||||||||\npacemark|root|||||normal|||||||||\n"
-# The columns QOS_COLUMNS.
-QOS = "normal||||||||||||||\nqos1|DenyOnLimit|||||||||||||\n"
+def test_a_job_in_a_reservation_is_not_asked_for_after_its_end(site: Site, keys: dict[str, Any]) -> None:
+    site.keys = keys
+    site.says(UNFIT, 1, nodes=8)
+    site.says(LATER, 0, nodes=8, later="-later")
+    (missing,) = site.ask(8).missing
+    assert missing.startswith(f"Slurm refuses 8b-bf16-64gpus on 8 node(s): {UNFIT}\n    mend: set `max_gpus`")
 
 
-def row(text: str, **limits: str) -> str:
-    """The last line of a table, with these limits set."""
-    *first, last = text.splitlines()
-    cells = last.split("|")
-    columns = ACCOUNT_COLUMNS if len(cells) == len(ACCOUNT_COLUMNS) else QOS_COLUMNS
-    for name, value in limits.items():
-        cells[columns.index(name)] = value
-    return "\n".join([*first, "|".join(cells), ""])
-
-
-def found(site: dict[str, Any], **answers: str | Answer) -> tuple[str, str]:
-    """What is missing, and what is remarked, for cases of 2, 8 and 16 nodes, with these keys of the site file."""
-    usual = {
-        "config": CONFIG,
-        "partitions": PARTITION,
-        "nodes": NODES,
-        "user": USER,
-        "accounts": ACCOUNTS,
-        "qos": QOS,
-    }
-    asked = {
-        name: text if isinstance(text, Answer) else Answer(0, text, "")
-        for name, text in {**usual, **answers}.items()
-    }
-    keys = {
-        "gpu": "h100",
-        "ssh": {"host": "a"},
-        "account": "kid",
-        "partition": "batch",
-        "stage": "/s",
-        "gres": "gpu:8",
-    }
-    section = Slurm.model_validate({**keys, **site})
-    needs = [need_of(f"of-{nodes}", nodes, 8 * nodes, section, 3) for nodes in (2, 8, 16)]
-    result = compared(section, asked, needs)
-    assert bool(result.ready) == (not result.missing)
-    return "\n".join(result.missing), "\n".join(result.remarks)
-
-
-def test_a_cluster_without_limits_takes_every_case() -> None:
-    assert found({}) == ("", "")
-
-
-RESERVED = "ReservationName=accept StartTime=2026-11-23T18:00:00 EndTime=2026-11-23T19:00:00 Duration=01:00:00 Nodes=gpu[001-002] NodeCnt=2 CoreCnt=32 Features=(null) PartitionName=batch Flags=SPEC_NODES TRES=cpu=32 Users=root Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE"
+def test_fewer_jobs_at_once_than_a_session_submits_are_told(site: Site) -> None:
+    site.keys = {"limits": {"jobs_in_flight": 2}}
+    site.says(f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", 1, nodes=1, jobs=2)
+    findings = site.ask(4, 2, 1)
+    (missing,) = findings.missing
+    assert missing.startswith("Slurm refuses 2 jobs at once: sbatch: error: QOSMaxSubmitJobPerUserLimit / ")
+    assert "\n    mend: set `jobs_in_flight` of `limits` (now 2) in the site file; see " in missing
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("text", "status"),
     [
-        ({"nodes": "batch|idle|8|gpu:8|(null)\n"}, "8 nodes are in partition batch with 8 GPUs: too little for of-16 (16 nodes)\n    mend: set `max_gpus: 64`"),
-        ({"nodes": "batch|idle|8|gpu:8|a\nbatch|idle|8|gpu:4|a\n"}, "8 nodes are in partition batch with 8 GPUs"),
-        ({"nodes": "batch|idle|15|gpu:8|a\nbatch|drained|1|gpu:8|a\n"}, "15 of the 16 nodes of partition batch with 8 GPUs are neither down nor drained: too little for of-16"),
-        ({"partitions": PARTITION.replace("MaxNodes=UNLIMITED", "MaxNodes=8")}, "MaxNodes=8 of partition batch: too little for of-16 (16 nodes)"),
-        ({"partitions": PARTITION.replace("MinNodes=0", "MinNodes=4")}, "MinNodes=4 of partition batch: too much for of-2 (2 nodes)"),
-        ({"partitions": PARTITION.replace("MaxTime=02:00:00", "MaxTime=00:20:00")}, 'MaxTime=00:20:00 of partition batch: too little for of-2 (30 minutes), of-8 (30 minutes), of-16 (30 minutes)\n    mend: set `time_limit: "00:20:00"`'),
-        ({"partitions": PARTITION.replace("State=UP", "State=DOWN")}, "partition batch takes no jobs now"),
-        ({"partitions": PARTITION.replace("AllowAccounts=ALL", "AllowAccounts=vision")}, "partition batch does not admit the account kid"),
-        ({"partitions": PARTITION.replace("AllowQos=ALL", "DenyQos=qos1")}, "partition batch does not admit the QOS qos1"),
-        ({"partitions": PARTITION.replace("AllowQos=ALL", "AllowQos=high")}, "partition batch does not admit the QOS qos1"),
-        ({"user": row(USER, MaxTRES="node=4")}, "MaxTRES node=4 of user root in account kid: too little for of-8 (8 nodes), of-16"),
-        ({"user": row(USER, MaxWall="00:10:00")}, "MaxWall=00:10:00 of user root in account kid: too little for of-2 (30 minutes)"),
-        ({"accounts": row(ACCOUNTS, GrpTRES="cpu=64,gres/gpu=64")}, "GrpTRES gres/gpu=64 of account root: too little for of-16 (128 GPUs)\n    mend: set `max_gpus: 64`"),
-        ({"accounts": row(ACCOUNTS, GrpSubmit="2")}, "GrpSubmit=2 of account root: too little for of-2 (3 jobs at once), of-8 (3 jobs at once), of-16 (3 jobs at once)\n    mend: set `limits: {jobs_in_flight: 2}`"),
-        ({"accounts": row(ACCOUNTS, GrpTRESMins="gres/gpu=1000")}, "GrpTRESMins gres/gpu=1000 of account root: too little for of-8 (1920 GPUs x minutes)"),
-        ({"qos": row(QOS, MaxTRESPU="gres/gpu=64")}, "MaxTRESPU gres/gpu=64 of QOS qos1: too little for of-16 (128 GPUs)"),
-        ({"qos": row(QOS, MaxTRESPA="node=8")}, "MaxTRESPA node=8 of QOS qos1: too little for of-16 (16 nodes)"),
-        ({"qos": row(QOS, MaxTRESPerNode="gres/gpu=4")}, "MaxTRESPerNode gres/gpu=4 of QOS qos1: too little for of-2 (8 GPUs of a node)"),
-        ({"qos": row(QOS, MinTRES="gres/gpu=64")}, "MinTRES gres/gpu=64 of QOS qos1: too much for of-2 (16 GPUs)"),
-        ({"qos": row(QOS, MaxSubmitPU="0")}, "MaxSubmitPU=0 of QOS qos1: too little for of-2 (3 jobs at once)"),
+        ("allocation failure: Socket timed out on send/recv operation", 1),
+        ("allocation failure: Unable to contact slurm controller (connect failure)", 1),
+        ("sbatch: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\nsbatch: fatal: Could not establish a configuration source", 1),
+        # What job_submit/lua prints, with the error that it gives.
+        ("sbatch: error: ask for fewer nodes\nallocation failure: Unspecified error", 1),
+        ("allocation failure: Access/permission denied", 1),
+        # A reservation that begins later.
+        ("allocation failure: Invalid time specified", 1),
+        ("allocation failure: Requested nodes are busy", 1),
+        ("sbatch: unrecognized option '--test-only'\nTry \"sbatch --help\" for more information", 255),
+        ("timeout: failed to run command 'sbatch': No such file or directory", 127),
+        ("", 124),
+        ("Submitted nothing", 0),
+        (UNFIT, 0),
     ],
 )  # fmt: skip
-def test_what_a_limit_refuses_is_told_with_the_cases_and_what_to_do(
-    answers: dict[str, str], said: str
-) -> None:
-    missing, _ = found({}, **answers)
-    assert missing.startswith(said)
-    assert missing.count("mend: ") == 1
+def test_an_answer_that_is_no_clear_refusal_refuses_no_case(site: Site, text: str, status: int) -> None:
+    site.keys = {"reservation": "accept"}
+    site.says(text, status, nodes=2)
+    findings = site.ask(2, 1)
+    assert findings.missing == []
+    said = text.replace("\n", " / ")
+    assert findings.remarks == [
+        f"whether Slurm takes 8b-bf16-16gpus on 2 node(s) is not known: sbatch says {said}"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("site", "answers", "said"),
-    [
-        ({"constraint": "hbm3&ib"}, {"nodes": "batch|idle|4|gpu:8|hbm3,ib\nbatch|idle|12|gpu:8|ib\n"}, "4 nodes are in partition batch with 8 GPUs and the features hbm3&ib: too little for of-8 (8 nodes), of-16"),
-        ({"account": "nobodys"}, {}, "the account nobodys is not one that this user may charge in partition batch\n    mend: set `account` in the site file to one of kid"),
-        ({"qos": "high"}, {}, "the QOS high is not one that the account kid may use\n    mend: set `qos` in the site file to one of qos1, normal"),
-        ({"reservation": "accept"}, {"reservation": RESERVED}, "2 nodes are in reservation accept: too little for of-8 (8 nodes), of-16"),
-        ({"reservation": "acept"}, {"reservation": Answer(1, "Reservation acept not found", "")}, "the reservation acept is missing"),
-        ({"gres": "gpu:h100:8"}, {"qos": row(QOS, MaxTRES="gres/gpu:h100=64")}, "MaxTRES gres/gpu:h100=64 of QOS qos1: too little for of-16 (128 GPUs)"),
-    ],
-)  # fmt: skip
-def test_what_the_site_file_asks_for_is_compared(
-    site: dict[str, Any], answers: dict[str, Any], said: str
-) -> None:
-    assert found(site, **answers)[0].startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("site", "answers"),
-    [
-        # Slurm takes whichever partition admits the job, and the first level that sets a limit.
-        ({"partition": "batch,long"}, {"partitions": f"{PARTITION.replace('MaxTime=02:00:00', 'MaxTime=00:20:00')}\n{PARTITION.replace('=batch', '=long')}", "nodes": NODES + NODES.replace("batch", "long")}),
-        ({}, {"qos": row(QOS, MaxWall="01:00:00"), "user": row(USER, MaxWall="00:10:00")}),
-        ({}, {"qos": row(QOS, GrpTRES="node=16"), "accounts": row(ACCOUNTS, GrpTRES="node=8")}),
-        # The QOS lifts limits of the partition.
-        ({}, {"qos": row(QOS, Flags="DenyOnLimit,PartitionMaxNodes"), "partitions": PARTITION.replace("MaxNodes=UNLIMITED", "MaxNodes=8")}),
-        ({}, {"qos": row(QOS, Flags="PartitionTimeLimit"), "partitions": PARTITION.replace("MaxTime=02:00:00", "MaxTime=00:20:00")}),
-        # Its own QOS goes before the partition's.
-        ({}, {"qos": f"{row('part' + 14 * '|', MaxTRES='node=8')}{row(QOS, Flags='OverPartQOS', MaxTRES='node=16')}", "partitions": PARTITION.replace("QoS=N/A", "QoS=part")}),
-        # These limits are not enforced, are of another QOS, or of another cluster.
-        ({}, {"config": CONFIG.replace(",limits,qos", ""), "qos": row(QOS, MaxWall="00:01:00")}),
-        ({}, {"config": CONFIG.replace("associations,limits,qos", "none"), "user": Answer(1, "", "no accounting"), "accounts": "", "qos": ""}),
-        ({"qos": "normal"}, {"qos": row(QOS, MaxWall="00:01:00")}),
-        ({}, {"user": USER + row(USER, MaxWall="00:01:00").replace("pacemark", "other")}),
-        # GRES is not configured, and a node that is powered down takes jobs.
-        ({"gres": None}, {"nodes": "batch|idle~|16|(null)|(null)\n"}),
-        ({"constraint": "a|b"}, {"nodes": "batch|idle|8|gpu:8|a\nbatch|idle|8|gpu:8|b\n"}),
-        ({"reservation": "accept"}, {"reservation": RESERVED.replace("NodeCnt=2", "NodeCnt=16"), "partitions": PARTITION.replace("ReqResv=NO", "ReqResv=YES")}),
-    ],
-)  # fmt: skip
-def test_a_limit_that_does_not_hold_refuses_nothing(site: dict[str, Any], answers: dict[str, Any]) -> None:
-    assert found(site, **answers) == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("site", "answers", "remark"),
-    [
-        ({}, {"qos": Answer(1, "sacctmgr: error: Access denied", "")}, "not compared with the limits that `sacctmgr show qos` tells, because it says status 1: sacctmgr: error: Access denied"),
-        ({}, {"user": Answer(124, "", "")}, "not compared with the limits that `sacctmgr show associations` tells"),
-        ({}, {"qos": row(QOS, MaxTRES="cpu=64")}, "MaxTRES cpu=64 of QOS qos1 is not compared with the cases"),
-        ({"constraint": "[rack1*4&rack2*4]"}, {}, "which nodes have `constraint: [rack1*4&rack2*4]` is not known"),
-    ],
-)  # fmt: skip
-def test_what_is_not_compared_is_said(site: dict[str, Any], answers: dict[str, Any], remark: str) -> None:
-    assert found(site, **answers)[1].startswith(remark)
-
-
-@pytest.mark.parametrize(
-    ("constraint", "known"),
-    [("a", True), ("a&b", True), ("a&c", False), ("c|b", True), ("a&b|c", None), ("(a)", None), ("", True)],
+    ("error", "raised"), [(Unreachable("lab: no answer within 60 s"), False), (Denied("lab: refused"), True)]
 )
-def test_a_constraint_is_compared_with_features(constraint: str, known: bool | None) -> None:
-    assert satisfies(constraint, ("a", "b")) is known
+def test_only_a_cluster_that_denies_access_ends_the_check(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: Unreachable, raised: bool
+) -> None:
+    def fail(self: SshConnection, script: str, **how: object) -> Answer:
+        raise error
+
+    monkeypatch.setattr(SshConnection, "run", fail)
+    if raised:
+        with pytest.raises(Denied):
+            site.ask(1, 2)
+        return
+    remark = "Slurm could not be asked what it takes: lab: no answer within 60 s"
+    assert site.ask(1, 2) == Findings([], [], [remark])
+
+
+# What may let a case wait for hours. A partition in the form of `scontrol --oneliner`, rows of sacctmgr behind what they are of:
+# GrpTRES, GrpTRESRunMins, MaxTRESPU, MaxTRESPA.
+
+NAMES = {2: "of-2", 8: "of-8"}
+
+
+def waits(text: str, **keys: Any) -> list[str]:
+    section = Slurm.model_validate({**KEYS, **keys})
+    return [line.partition(". If it holds")[0] for line in long_waits(text, section, NAMES)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("PartitionName=batch AllowGroups=ALL State=DOWN TotalCPUs=64", ["partition batch is down: its jobs wait until it is up"]),
+        ("PartitionName=batch AllowGroups=ALL State=UP TotalCPUs=64", []),
+        ("QOS|qos1|cpu=64,gres/gpu=32|||", ["GrpTRES gres/gpu=32 of QOS qos1 is less than what of-8 needs"]),
+        ("QOS|qos1|||gres/gpu=8,node=4|", ["MaxTRESPU gres/gpu=8 of QOS qos1 is less than what of-2, of-8 needs", "MaxTRESPU node=4 of QOS qos1 is less than what of-8 needs"]),
+        ("QOS|qos1||||node=4", ["MaxTRESPA node=4 of QOS qos1 is less than what of-8 needs"]),
+        ("QOS|qos1||gres/gpu=1000||", ["GrpTRESRunMins gres/gpu=1000 of QOS qos1 is less than what of-8 needs"]),
+        ("account|lab_acct|gres/gpu=16|||\nuser|root|node=8|||", ["GrpTRES gres/gpu=16 of account lab_acct is less than what of-8 needs"]),
+        ("QOS|qos1|gres/gpu=64,node=8|gres/gpu=1920|gres/gpu=64|mem=1", []),
+        ("QOS|normal||||\naccount|root||||\nbanner|of|node=1|||\nQOS|cut|node=1", []),
+    ],
+)  # fmt: skip
+def test_a_limit_of_several_jobs_that_one_exceeds_alone_is_remarked_on(text: str, said: list[str]) -> None:
+    assert waits(text) == said
+
+
+def test_only_what_a_job_asks_for_is_compared() -> None:
+    assert waits("QOS|qos1|gres/gpu=1,gres/gpu:h100=1|||", gres=None) == []
+    assert len(waits("QOS|qos1|gres/gpu:h100=1|||", gres="gpu:h100:8")) == 1
+    assert waits("QOS|qos1|gres/gpu:a100=1|||", gres="gpu:h100:8") == []
+
+
+def test_the_rows_are_those_of_the_jobs_own_qos_and_accounts(
+    site: Site, tool: Callable[[str, str], None]
+) -> None:
+    tool(
+        "scontrol",
+        'case $* in *config) echo "ClusterName             = lab" ;; *) echo "PartitionName=batch QoS=part State=UP" ;; esac',
+    )
+    tool(
+        "sacctmgr",
+        """case $* in
+    *"show qos where name=part,usual format="*) echo 'part||||'; echo 'usual|gres/gpu=8|||' ;;
+    *"clusters=lab account=kid user=$(id -un) format=DefaultQOS"*) echo usual ;;
+    *"clusters=lab account=kid user=$(id -un)"*) echo 'me||' ;;
+    *"account=kid user= "*) echo 'lab_acct|kid||' ;;
+    *"account=lab_acct user= "*) echo 'root|lab_acct|node=1|' ;;
+    *"account=root user= "*) echo '|root||' ;;
+    *) exit 1 ;;
+esac""",
+    )
+    told = [remark.partition(" is less")[0] for remark in site.ask(2).remarks]
+    assert told == ["GrpTRES gres/gpu=8 of QOS usual", "GrpTRES node=1 of account lab_acct"]
+
+
+@pytest.fixture
+def tool(site: Site) -> Callable[[str, str], None]:
+    """Writes another tool of Slurm, in bash."""
+
+    def write(name: str, bash: str) -> None:
+        (site.tools / name).write_text(f"#!/bin/bash\n{bash}\n")
+
+    return write

@@ -126,6 +126,8 @@ def test_only_these_phases_are_over() -> None:
         "QOSMaxCpuPerNode",
         "QOSMinGRES",
         "QOSMinCpuNotSatisfied",
+        "Job's account not permitted to use this partition (small allows other not lab_acct)",
+        "Job's QOS not permitted to use this partition (small denies high including high)",
     ],
 )
 def test_a_reason_that_does_not_pass_is_hopeless(reason: str) -> None:

@@ -12,8 +12,7 @@ import yaml
 from fixtures.backends.draft import Draft
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm import survey
-from fixtures.backends.slurm.inventory import associations, partitions
-from fixtures.backends.slurm.shared_folders import FIND_FOLDERS, folders
+from fixtures.backends.slurm.inventory import FIND_FOLDERS, associations, folders, partitions
 from fixtures.backends.slurm.survey import drafted
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.site import load_site
