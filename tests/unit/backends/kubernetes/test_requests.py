@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import follow, reasons, rendering
+from fixtures.backends.kubernetes import follow, job_states, reasons, rendering, states
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -254,6 +254,28 @@ def test_what_was_read_ahead_while_a_job_ran_is_not_the_end_of_its_log(
     assert backend.read_log(job, LogPlace(), ()).data
 
 
+def test_a_state_is_worked_out_only_when_an_object_of_its_job_has_changed(
+    cluster: Cluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked_out = Counter[str]()
+
+    def counted(kind: Any, seen: Any) -> Any:
+        worked_out[seen.job["metadata"]["name"]] += 1
+        return states.state_of(kind, seen)
+
+    monkeypatch.setattr(job_states, "state_of", counted)
+    jobs = [backend.submit(CASE, f"run.{number}") for number in range(JOBS)]
+    for job in jobs[1:]:
+        put_pods(cluster, job, "Running")
+    for _ in range(10):
+        seen = backend.poll(jobs)
+        assert [seen[job].phase for job in jobs] == [Phase.QUEUED, Phase.RUNNING, Phase.RUNNING]
+    assert worked_out == dict.fromkeys((job.id for job in jobs), 1)
+    cluster.put(f"{PODS}/{jobs[1].id}-workload-0-0", pod(jobs[1], 0, "Pending"))
+    until(lambda: backend.poll(jobs)[jobs[1]].phase is Phase.STARTING)
+    assert worked_out == {jobs[0].id: 1, jobs[1].id: 2, jobs[2].id: 1}
+
+
 def test_the_files_that_jobs_have_in_common_are_written_once(
     backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,13 +292,21 @@ def test_the_files_that_jobs_have_in_common_are_written_once(
     assert (written["data"], written["metadata"]) == (1, 2 * JOBS)
 
 
-def test_warnings_are_listed_once_for_all_jobs_that_wait(
+def test_warnings_are_compared_once_with_each_job_that_waits(
     cluster: Cluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
+    clock, compared = [0.0], Counter[str]()
+    why_missing = reasons.why_missing
+
+    def counted(events: Any, awaited: Any) -> Any:
+        compared.update(name for kind, name in awaited.makers if kind == "JobSet")
+        return why_missing(events, awaited)
+
     monkeypatch.setattr(reasons, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(reasons, "why_missing", counted)
     jobs = [backend.submit(CASE, f"run.{number}") for number in range(JOBS)]
     assert phases(backend, jobs) == {Phase.QUEUED}
     for clock[0] in (10.0, 11.0, 12.0, 13.0):
         assert phases(backend, jobs) == {Phase.QUEUED}
+    assert compared == dict.fromkeys((job.id for job in jobs), 1)
     assert cluster.requests["LIST events"] == 1
