@@ -170,19 +170,13 @@ class Gpus:
             state = {
                 "gpu": index,
                 "when": when,
-                "at": round(self._epoch + time.monotonic(), 3),
-                "sm_max_mhz": _asked("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM),
                 "default_limit_w": _watts(_asked("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
-                "pcie": _asked("nvmlDeviceGetCurrPcieLinkGeneration", handle),
                 "pcie_width": _asked("nvmlDeviceGetCurrPcieLinkWidth", handle),
-                "pcie_max": _asked("nvmlDeviceGetMaxPcieLinkGeneration", handle),
                 "pcie_width_max": _asked("nvmlDeviceGetMaxPcieLinkWidth", handle),
                 "nvlinks": sum(link == 1 for link in links)
                 if any(link is not None for link in links)
                 else None,
-                "ecc_corrected": _asked("nvmlDeviceGetTotalEccErrors", handle, 0, 0),
                 "ecc_uncorrected": _asked("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
-                "rows_remapped": None if remapped[0] is None else remapped[0] + remapped[1],
                 "rows_pending": remapped[2] and bool(remapped[2]),
                 "rows_failed": remapped[3] and bool(remapped[3]),
                 "xids": self._xids.get(self._uuids[index]),
