@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from plugins.acceptance.scaling import RunShown, Shown, curves, groups
@@ -18,7 +18,7 @@ from plugins.recipes.cases import Case
 from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, Waiver
 from plugins.record.summary import AcceptanceRecord, WaivedCase
-from plugins.record.verdict import Kind
+from plugins.record.verdict import Kind, Outcome
 from plugins.yamlfile import meant
 
 # A step time may follow from tokens/s.
@@ -26,6 +26,9 @@ _SAME = 1e-4
 
 AGAINST = (Kind.TOO_SLOW, Kind.NOISY)
 """What a case ends as that shows something against the cluster. Any other end than a pass shows nothing."""
+
+# A session that ended so has not brought its cases to an end, or not by their verdicts alone.
+_NO_END = (Outcome.FAILED, Outcome.INTERRUPTED, Outcome.INTERNAL_ERROR, Outcome.USAGE, Outcome.EMPTY)
 
 
 def runs_of(plan: Plan) -> Repeats | None:
@@ -83,12 +86,27 @@ def _near(given: str, known: Sequence[str]) -> str:
     return "`pytest suites --collect-only -q` shows all"
 
 
-def decide(agreed: Agreed, cases: Sequence[Case], run: RunShown) -> AcceptanceRecord:
-    """Whether a run has shown what the plan asks of these cases.
+def why_ended(outcome: Outcome, regressions: Sequence[str]) -> str:
+    """Why a session that ended so is no evidence for its plan; "" if it is."""
+    reasons = list(regressions)
+    if outcome in _NO_END:
+        reasons.insert(0, f"the session ended as {outcome}")
+    return "; ".join(filter(None, reasons))
 
-    Nothing but a pass, or a waiver for the very verdict, stands for a case.
+
+def decide(
+    agreed: Agreed,
+    cases: Sequence[Case],
+    run: RunShown,
+    outcome: Outcome,
+    regressions: Sequence[str] = (),
+) -> AcceptanceRecord:
+    """Whether a run that ended so has shown what the plan asks of these cases.
+
+    Nothing but a pass, or a waiver for the very verdict, stands for a case. `outcome` and `regressions` are those of
+    `summary.json`.
     """
-    plan = agreed.plan
+    plan, spoiled = agreed.plan, "; ".join(filter(None, [run.spoiled, why_ended(outcome, regressions)]))
     waived = waivers(plan, run.cases, run.begun)
     failed: dict[str, str] = {}
     missing: dict[str, str] = {}
@@ -112,15 +130,10 @@ def decide(agreed: Agreed, cases: Sequence[Case], run: RunShown) -> AcceptanceRe
     missing |= _nodes(plan, [run.cases[key] for key in passed]) | untold
     if not passed:
         missing["the plan"] = "no case passed"
-    if run.spoiled:
-        missing["the run"] = run.spoiled
-    decision = Decision.ACCEPTED
-    if failed:
-        decision = Decision.NOT_ACCEPTED
-    elif missing:
-        decision = Decision.INCOMPLETE
+    if spoiled:
+        missing["the run"] = spoiled
     return AcceptanceRecord(
-        decision=decision,
+        decision=_decision(failed, missing),
         digest=agreed.digest,
         plan=plan,
         cases=tuple(case.key for case in cases),
@@ -128,6 +141,14 @@ def decide(agreed: Agreed, cases: Sequence[Case], run: RunShown) -> AcceptanceRe
         missing=missing,
         waived=tuple(_waived_case(waiver, run.cases[key]) for key, waiver in waived.items()),
     )
+
+
+def _decision(failed: Mapping[str, str], missing: Mapping[str, str]) -> Decision:
+    if failed:
+        return Decision.NOT_ACCEPTED
+    if missing:
+        return Decision.INCOMPLETE
+    return Decision.ACCEPTED
 
 
 def _waived_case(waiver: Waiver, shown: Shown) -> WaivedCase:
@@ -244,3 +265,20 @@ def _why_not(waiver: Waiver, shown: Shown, begun: datetime.date) -> str:
     if max(begun, shown.submitted or begun) > waiver.until:
         return f"its waiver ended on {waiver.until}"
     return ""
+
+
+def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
+    """The decision in lines for a terminal. No text of the plan or of a verdict makes a line of its own."""
+    return (" ".join(line.split()) for line in _lines(record))
+
+
+def _lines(record: AcceptanceRecord) -> Iterator[str]:
+    yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
+    for word, reasons in (("failed", record.failed), ("missing", record.missing)):
+        for key, reason in reasons.items():
+            yield f"{word}: {key}: {reason}"
+    for waived in record.waived:
+        yield (
+            f"waived: {waived.case}: {waived.headline} (until {waived.until}, agreed by {waived.agreed_by}: "
+            f"{waived.reason})"
+        )

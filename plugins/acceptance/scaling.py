@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plugins.recipes.cases import Case
@@ -189,3 +189,66 @@ def _judged(scale: Scale, base: Scale, shown: Mapping[str, Shown], tolerance: fl
         f"published numbers have {100 * scale.published_efficiency:.1f} % (limit {100 * limit:.1f} %)"
     )
     return replace(scale, limit=limit, why=reason)
+
+
+def scaling_record(curves: Sequence[Scaling]) -> tuple[Scaling, ...]:
+    """What `summary.json` says of scaling: of the curves with at least two measured scales, and of the judged ones."""
+    return tuple(
+        curve
+        for curve in curves
+        if any(scale.why for scale in curve.scales)
+        or sum(scale.tokens_per_second_per_gpu is not None for scale in curve.scales) > 1
+    )
+
+
+def scaling_beside(
+    earlier: Sequence[Scaling], scaling: Sequence[Scaling], shown: Mapping[str, Shown]
+) -> tuple[Scaling, ...]:
+    """The curves of a run: those of this session, and those of an earlier one that these do not replace.
+
+    A curve replaces an earlier one if it has other cases too, or is judged. What an earlier session judged stays as long as
+    the paces are the same that were compared, unless the case is judged again.
+    """
+    standing = [curve for curve in _still_so(earlier, shown) if not _replaced(curve, scaling)]
+    covered = [curve.cases for curve in standing]
+    now = [curve for curve in scaling if curve.judged or not any(curve.cases <= cases for cases in covered)]
+    return scaling_record([*now, *standing])
+
+
+def _still_so(curves: Sequence[Scaling], shown: Mapping[str, Shown]) -> Iterator[Scaling]:
+    """These curves, without the scales whose pace is another one now; none whose smallest scale has another one."""
+    for curve in curves:
+        scales = []
+        for scale in curve.scales:
+            pace = scale.tokens_per_second_per_gpu
+            if scale.case not in shown or ratio(shown[scale.case].pace, scale.gpus) == pace:
+                scales.append(scale)
+        base = next((scale for scale in curve.scales if not scale.waived), curve.scales[0])
+        if base in scales:
+            yield replace(curve, scales=tuple(scales))
+
+
+def _replaced(earlier: Scaling, scaling: Sequence[Scaling]) -> bool:
+    """Whether these curves say more of the cases of an earlier one than it does, and judge all that it judges."""
+    beside = [curve for curve in scaling if curve.cases & earlier.cases]
+    judged = frozenset().union(*(curve.judged for curve in beside))
+    return earlier.judged <= judged and any(curve.judged or curve.cases - earlier.cases for curve in beside)
+
+
+def scaling_lines(records: Sequence[Scaling]) -> Iterator[str]:
+    """Scaling in lines for a terminal, those that are judged."""
+    for record in records:
+        if any(scale.limit is not None or scale.why for scale in record.scales):
+            scales = ", ".join(map(_efficiency_words, record.scales))
+            yield f"scaling of {record.name}: {scales}"
+
+
+def _efficiency_words(scale: Scale) -> str:
+    if scale.efficiency is None:
+        return f"{scale.gpus} GPUs none"
+    text = f"{scale.gpus} GPUs {100 * scale.efficiency:.1f} %"
+    if scale.waived:
+        return f"{text} (waived)"
+    if scale.limit is not None:
+        return f"{text} (limit {100 * scale.limit:.1f} %)"
+    return text

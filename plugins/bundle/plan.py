@@ -7,9 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from plugins.acceptance.decision import AGAINST, asked, waivers
-from plugins.acceptance.recorded import acceptance_lines, decided, scaling_record, why_ended
-from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves
+from plugins.acceptance.decision import AGAINST, acceptance_lines, asked, decide, waivers, why_ended
+from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves, scaling_record
 from plugins.acceptance.screening import screening
 from plugins.bundle.cases import agreed_terms
 from plugins.bundle.findings import Examination, differing
@@ -57,7 +56,7 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], findings: Exa
     shown = {key: case for key, case in paces.items() if key not in unchosen}
     if agreed.plan.scaling is not None:
         paces = shown
-    made = decided(
+    made = decide(
         agreed, cases, RunShown(shown, begun, unrun, _spoiled(run)), summary.outcome, summary.regressions
     )
     findings.wrong += _decided_otherwise(summary, made)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 
-from plugins.acceptance.decision import AGAINST, waivers
-from plugins.acceptance.recorded import decided, scaling_beside, scaling_record
-from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves
+from plugins.acceptance.decision import AGAINST, decide, waivers
+from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves, scaling_beside, scaling_record
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import Agreed, Decision
@@ -168,7 +167,7 @@ def _accepted(
     if session.agreed is None:
         return None
     reason = session.spoiled if session.final else "the session was shut down"
-    return decided(
+    return decide(
         session.agreed, session.asked, replace(run, spoiled=reason), outcome, comparison.regressions
     )
 

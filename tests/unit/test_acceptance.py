@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.runs.ledger import Ledger, read_ledger
-from plugins.acceptance.recorded import acceptance_lines, decided, scaling_lines
-from plugins.acceptance.scaling import RunShown, Shown, curves
+from plugins.acceptance.decision import acceptance_lines, decide
+from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_lines
 from plugins.judging.choice import Choice, Setting
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
@@ -264,11 +264,11 @@ def test_a_record_that_another_session_left_speaks_only_against_the_cluster() ->
 def test_a_session_that_did_not_come_to_its_end_accepts_nothing(outcome: Outcome) -> None:
     case, agreed = examples.case(), AGREED
     passed = {case.key: Shown(Kind.PASSED, "passed")}
-    found = decided(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome)
+    found = decide(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome)
     ended = outcome in (Outcome.PASSED, *(one for one, code in CODES.items() if code >= 10))
     assert found.decision == ("accepted" if ended else "incomplete")
     assert found.missing == ({} if ended else {"the run": f"the session ended as {outcome}"})
-    slower = decided(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome, ["it is slower"])
+    slower = decide(agreed, [case], RunShown(passed, date(2026, 11, 22)), outcome, ["it is slower"])
     assert slower.decision == "incomplete"
 
 

@@ -19,7 +19,7 @@ from plugins.judging.choice import Repeats
 from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, read_plan
 from plugins.record.summary import AcceptanceRecord
-from plugins.record.verdict import Kind
+from plugins.record.verdict import Kind, Outcome
 from tests.unit import examples
 
 SMALL, MIDDLE, LARGE = (f"llama3/70b-bf16-{gpus}gpus" for gpus in (64, 128, 256))
@@ -47,7 +47,8 @@ def decided(
     shown: Mapping[str, Shown], *, begun: datetime.date = TODAY, spoiled: str = "", **keys: Any
 ) -> AcceptanceRecord:
     found = plan(**keys)
-    return decide(Agreed(found, b""), asked(found, KNOWN, "plan"), RunShown(shown, begun, spoiled=spoiled))
+    run = RunShown(shown, begun, spoiled=spoiled)
+    return decide(Agreed(found, b""), asked(found, KNOWN, "plan"), run, Outcome.PASSED)
 
 
 def ended(kind: Kind, **facts: Any) -> dict[str, Shown]:
@@ -78,7 +79,9 @@ def test_a_case_that_was_not_run_is_missing() -> None:
     assert found.missing == {LARGE: "it was not run"}
     cases = asked(plan(), KNOWN, "plan")
     agreed = Agreed(plan(), b"")
-    assert decide(agreed, cases, RunShown(shown, TODAY, {LARGE: "too large"})).missing == {LARGE: "too large"}
+    assert decide(agreed, cases, RunShown(shown, TODAY, {LARGE: "too large"}), Outcome.PASSED).missing == {
+        LARGE: "too large"
+    }
 
 
 def test_a_case_that_is_slow_counts_more_than_one_that_is_missing() -> None:

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from plugins.acceptance.decision import decide
-from plugins.acceptance.recorded import scaling_beside
-from plugins.acceptance.scaling import RunShown, Shown, curves, groups
+from plugins.acceptance.scaling import RunShown, Shown, curves, groups, scaling_beside
 from plugins.bundle import plan as bundled_plan
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run
 from plugins.record.plan import Agreed, Plan
 from plugins.record.summary import Scaling
-from plugins.record.verdict import Kind
+from plugins.record.verdict import Kind, Outcome
 from tests.unit import examples
 
 CASES = [case for case in examples.llama3().cases if (case.size, case.dtype) == ("70b", "bf16")][:3]
@@ -128,7 +127,7 @@ def test_two_curves_of_the_same_size_and_dtype_stay() -> None:
     assert scaling_beside(earlier, [], {}) == tuple(earlier)
     assert scaling_beside(earlier, curves(cases, run), run) == tuple(earlier)
     agreed = Agreed(Plan(site="lab", cases=["*"], number=len(cases), scaling=0.05), b"")
-    failed = decide(agreed, cases, RunShown(run, datetime.date(2026, 11, 22))).failed
+    failed = decide(agreed, cases, RunShown(run, datetime.date(2026, 11, 22)), Outcome.PASSED).failed
     assert failed == {
         f"scaling of {earlier[0].name}": "; ".join(text for made in earlier for text in made.short)
     }

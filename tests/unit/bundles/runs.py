@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.record import About, write_record
-from plugins.acceptance.decision import waivers
-from plugins.acceptance.recorded import decided, scaling_record
-from plugins.acceptance.scaling import RunShown, Shown, curves
+from plugins.acceptance.decision import decide, waivers
+from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_record
 from plugins.bundle import archive, statement
 from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
@@ -154,7 +153,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
             exit_code=0,
             regressions=(),
             uncompared=(),
-            acceptance=decided(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE),
+            acceptance=decide(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE),
             scaling=scaling_record(scaling),
             screening=None,
         )
