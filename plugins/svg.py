@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from plugins.words import html_text
 
 # `shown` leaves them, and XML cannot hold them.
 _NO_XML = re.compile("[\ufffe\uffff]")
+# Where the legend and the bars of a drawing of bars begin, and how long the longest of these is.
+_LEGEND, _BARS, _LONGEST = 80, 250, 550
 
 
 class Svg:
@@ -44,6 +46,26 @@ class Svg:
 
     def __str__(self) -> str:
         return "\n".join([*self._elements, "</svg>", ""])
+
+
+def stacked_bars(
+    title: str, colours: Mapping[str, str], bars: Sequence[tuple[str, Mapping[str, float], str]]
+) -> str:
+    """A drawing of these bars, all on one scale. Each has its label, the values of its parts, and a text at its end."""
+    longest = max((sum(parts.values()) for _, parts, _ in bars), default=0) or 1
+    svg = Svg(860, 84 + 20 * len(bars), title, _LEGEND)
+    for number, (name, colour) in enumerate(colours.items()):
+        svg.rect(_LEGEND + 110 * number, 34, 12, 12, colour)
+        svg.text(_LEGEND + 110 * number + 18, 45, name)
+    for number, (label, parts, text) in enumerate(bars):
+        y, x = 60 + 20 * number, float(_BARS)
+        svg.text(_BARS - 6, y + 13, label, "end")
+        for name, value in parts.items():
+            width = _LONGEST * value / longest
+            svg.rect(x, y, width, 16, colours[name])
+            x += width
+        svg.text(x + 4, y + 13, text)
+    return str(svg)
 
 
 def _harmless(text: str) -> str:

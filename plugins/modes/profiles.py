@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from plugins.errors import ConfigError
 from plugins.modes.nsys import MOST_ERRORS, MOST_PROFILES, MOST_STEPS
-from plugins.svg import Svg
+from plugins.svg import stacked_bars
 from plugins.words import shown
 from plugins.yamlfile import Strict, first_mistake
 
@@ -21,8 +21,7 @@ MOST_BYTES = 1 << 20
 _NAMES = 400
 _LONGEST_REASON = 1000
 
-_BARS = (("compute", "#1f5fa8"), ("exposed", "#c0392b"), ("other", "#8aa"), ("gap", "#f0c36d"))
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _BAR = 860, 250, 60, 60, 24, 16
+_COLOURS = {"compute": "#1f5fa8", "exposed": "#c0392b", "other": "#8aa", "gap": "#f0c36d"}
 
 Time = Annotated[int, Field(ge=0, le=1 << 62)]
 Text = Annotated[str, Field(max_length=_NAMES)]
@@ -116,23 +115,17 @@ def table(profiles: Sequence[ProfileDigest]) -> str:
 
 
 def shares_svg(profiles: Sequence[ProfileDigest]) -> str:
-    """One bar for each step of each rank, stacked from its shares, all on one scale."""
-    bars = [(profile, number) for profile in by_rank(profiles) for number in range(len(profile.steps))]
-    longest = max((profile.steps[number].length for profile, number in bars), default=0) or 1
-    height = _TOP + (_BAR + 4) * len(bars) + _BOTTOM
-    svg = Svg(_WIDTH, height, "seconds of each profiled step", _LEFT)
-    for index, (part, colour) in enumerate(_BARS):
-        svg.rect(_LEFT + 130 * index, 34, 12, 12, colour)
-        svg.text(_LEFT + 130 * index + 18, 45, part)
-    for index, (profile, number) in enumerate(bars):
-        step, y, x = profile.steps[number], _TOP + (_BAR + 4) * index, float(_LEFT)
-        svg.text(_LEFT - 6, y + 13, f"{_cut(profile.who, 32)} {number + 1}", "end")
-        for part, colour in _BARS:
-            width = (_WIDTH - _LEFT - _RIGHT) * getattr(step, part) / longest
-            svg.rect(x, y, width, _BAR, colour)
-            x += width
-        svg.text(x + 4, y + 13, f"{step.length / 1e9 / profile.count:.4g}")
-    return str(svg)
+    """One bar for each step of each rank, stacked from its shares."""
+    bars = [
+        (
+            f"{_cut(profile.who, 32)} {number}",
+            {part: getattr(step, part) for part in _COLOURS},
+            f"{step.length / 1e9 / profile.count:.4g}",
+        )
+        for profile in by_rank(profiles)
+        for number, step in enumerate(profile.steps, start=1)
+    ]
+    return stacked_bars("seconds of each profiled step", _COLOURS, bars)
 
 
 def _cut(text: str, width: int) -> str:
@@ -144,6 +137,6 @@ def _cut(text: str, width: int) -> str:
 
 def _shares(profile: ProfileDigest) -> str:
     length = profile.mean("length")
-    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part, _ in _BARS]
+    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part in _COLOURS]
     cells = " ".join(share.rjust(8) for share in shares)
     return f"{_cut(profile.who, 32):32} {length:9.4f} {cells}"

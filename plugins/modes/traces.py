@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from plugins.errors import Infrastructure
 from plugins.logs.log import Process
-from plugins.svg import Svg
+from plugins.svg import stacked_bars
 from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1_000_000
@@ -22,8 +22,6 @@ MOST_BYTES = 1_000_000
 
 # A process with fewer calls than this share of the median is no rank: its name is that of a torn line.
 _STRAY = 0.01
-_WIDTH, _HEIGHT = 860, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 20, 40, 45
 _COLOURS = ("#1f5fa8", "#2e8b57", "#c0392b", "#8e6bbf", "#d08a1d", "#4aa3a3", "#888888")
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -190,27 +188,17 @@ def messages_svg(digest: NcclDigest, title: str) -> str:
 
     The collectives beyond the six with the most bytes share the last colour.
     """
-    names, bars = _bars(digest)
+    names, by_size = _bars(digest)
+    bars = [
+        (
+            f"< {in_units(2**bits)}",
+            {name: sizes[name] for name in names if sizes[name]},
+            in_units(sum(sizes.values())),
+        )
+        for bits, sizes in sorted(by_size.items())
+    ]
     colours = dict(zip(names, _COLOURS, strict=False))
-    first, last = min(bars, default=0), max(bars, default=0)
-    high = max((sum(bar.values()) for bar in bars.values()), default=0) or 1
-    step = (_WIDTH - _LEFT - _RIGHT) / (last - first + 1)
-    tall = _HEIGHT - _TOP - _BOTTOM
-    svg = Svg(_WIDTH, _HEIGHT, title, _LEFT)
-    for i in range(5):
-        svg.text(_LEFT - 8, _TOP + tall * (4 - i) / 4 + 4, in_units(high * i / 4), "end")
-    for bits, bar in bars.items():
-        x, y = _LEFT + step * (bits - first), float(_HEIGHT - _BOTTOM)
-        for name in filter(bar.get, names):
-            y -= tall * bar[name] / high
-            svg.rect(x + 0.1 * step, y, 0.8 * step, tall * bar[name] / high, colours[name])
-    for bits in range(first, last + 1, -(-(last - first + 1) // 10)):
-        svg.text(_LEFT + step * (bits - first + 0.5), _HEIGHT - 26, f"< {in_units(2**bits)}", "middle")
-    for number, name in enumerate(names):
-        svg.rect(_LEFT + 110 * number, 26, 10, 10, colours[name])
-        svg.text(_LEFT + 110 * number + 14, 35, name)
-    svg.text(_WIDTH / 2, _HEIGHT - 8, "size of the message", "middle")
-    return str(svg)
+    return stacked_bars(f"{title}: bytes by size of the message", colours, bars)
 
 
 def _bars(digest: NcclDigest) -> tuple[list[str], Mapping[int, Mapping[str, int]]]:

@@ -67,10 +67,6 @@ class CaseView:
         return self.record.headline.removeprefix(f"{self.kind}: ")
 
     @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
-
-    @property
     def anchor(self) -> str:
         return f"case-{self.number}"
 
