@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import quote
 
 VERSION = 1
@@ -58,6 +58,8 @@ _MARKS = re.compile(
 )
 
 _COMPUTE, _COMMUNICATION, _OTHER = 0, 1, 2
+# Of a step. Together they are its length.
+_SHARES = ("compute", "exposed", "other", "gap")
 
 # Whether a signal ended the program. SQLite takes what is raised while it calls back for its own interruption.
 _ENDED: List[bool] = []
@@ -67,26 +69,11 @@ class Unreadable(Exception):
     """A report that cannot be digested. The text says why and what to do."""
 
 
-class Step:
-    """The shares of one step. compute + exposed + other + gap is the step's length."""
+class Marks(NamedTuple):
+    """What NVTX marks in one process: the boundaries of the steps in the host's time, and by what; "" if nothing."""
 
-    FIELDS = ("compute", "exposed", "other", "gap")
-
-    def __init__(self) -> None:
-        self.compute = self.exposed = self.other = self.gap = 0
-
-    def as_json(self) -> Dict[str, int]:
-        shares = {name: getattr(self, name) for name in self.FIELDS}
-        shares["length"] = self.compute + self.exposed + self.other + self.gap
-        return shares
-
-
-class Marks:
-    """What NVTX marks in one process: the boundaries of the steps in the host's time."""
-
-    def __init__(self) -> None:
-        self.boundaries: List[int] = []
-        self.by = ""
+    by: str
+    boundaries: List[int]
 
 
 def communicates(name: str) -> bool:
@@ -192,7 +179,7 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     for pid, device in ranks:
         shares = _Sweep(report, pid, device, marks[pid], steps).run()
         if not shares["steps"] and marks[pid].by:
-            shares = _Sweep(report, pid, device, Marks(), steps).run()
+            shares = _Sweep(report, pid, device, Marks("", []), steps).run()
             shares["remarks"].append("the steps that are marked hold no kernels")
         if shares["steps"]:
             profile = {
@@ -224,13 +211,12 @@ def _kind(name: Optional[str]) -> Optional[str]:
 
 def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
     """What NVTX marks in each of the processes."""
-    marks = {pid: Marks() for pid in processes}
     columns = report.columns.get("NVTX_EVENTS", set())
     names = ["text"] if "text" in columns else []
     if "textId" in columns:
         names.append("(SELECT value FROM StringIds WHERE id = textId)")
     if not {"start", "end"} <= columns or not names:
-        return marks
+        return {pid: Marks("", []) for pid in processes}
     rows = report.ask(
         "SELECT start, end, tid, name, marked(name) AS kind FROM (SELECT start, end, ifnull(%s, 0) AS tid,"
         " substr(coalesce(%s, NULL), 1, %d) AS name FROM NVTX_EVENTS WHERE typeof(start) = 'integer' AND"
@@ -242,22 +228,20 @@ def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
     for start, end, tid, name, kind in rows:
         pid = tid // 0x1000000 * 0x1000000 if isinstance(tid, int) else 0
         for of in (pid,) if tid and 0 not in processes else processes:
-            if of not in marks:
+            if of not in ranges:
                 continue
             called.setdefault(kind, re.sub(r", (?:op_id|seq) = .*|[ _:#=]*\d+$", "", name)[:_SHOWN])
             of_thread = ranges[of].setdefault((kind, tid), [])
             nested = of_thread and start < of_thread[-1][1]
             if not nested and len(of_thread) < _MOST_RANGES:
                 of_thread.append((start, end))
-    for pid, marked in marks.items():
-        marked.by, marked.boundaries = _boundaries(ranges[pid], called, steps)
-    return marks
+    return {pid: _boundaries(of_process, called, steps) for pid, of_process in ranges.items()}
 
 
 def _boundaries(
     ranges: Dict[Tuple[str, int], List[Tuple[int, int]]], called: Dict[str, str], steps: int
-) -> Tuple[str, List[int]]:
-    """What marks the steps, and where they begin and end in the host's time. Empty: nothing does."""
+) -> Marks:
+    """What marks the steps of one process."""
     for kind, words in (("step", "NVTX range"), ("optimizer", "end of NVTX range")):
         threads = [(-len(spans), tid) for (of, tid), spans in ranges.items() if of == kind]
         if not threads:
@@ -272,8 +256,8 @@ def _boundaries(
                 spans = spans[several - 1 :: several]
             cuts = [end for _, end in spans]
         if len(cuts) > 1:
-            return "%s %s" % (words, called[kind]), cuts
-    return "", []
+            return Marks("%s %s" % (words, called[kind]), cuts)
+    return Marks("", [])
 
 
 class _Sweep:
@@ -281,8 +265,8 @@ class _Sweep:
 
     def __init__(self, report: Report, pid: int, device: int, marks: Marks, steps: int) -> None:
         self._report, self._pid, self._device, self._marks, self._expected = report, pid, device, marks, steps
-        self._steps: List[Step] = []
-        self._now: Optional[Step] = None
+        self._steps: List[Dict[str, int]] = []
+        self._now: Optional[Dict[str, int]] = None
         self._known: Dict[Any, bool] = {}
         self._busy = self._in_graphs = 0
         self._at: Optional[int] = None
@@ -305,7 +289,7 @@ class _Sweep:
         return {
             "steps_by": self._marks.by or "the profiled window as a whole",
             "count": count,
-            "steps": [step.as_json() for step in self._steps],
+            "steps": [dict(step, length=sum(step.values())) for step in self._steps],
             "remarks": self._remarks,
         }
 
@@ -431,7 +415,7 @@ class _Sweep:
         return reached
 
     def _begin(self, counted: bool = True) -> None:
-        self._now = Step() if counted else None
+        self._now = dict.fromkeys(_SHARES, 0) if counted else None
         if self._now is not None:
             self._steps.append(self._now)
 
@@ -444,14 +428,14 @@ class _Sweep:
         if step is None:
             return
         computed = min(max(ends[_COMPUTE], start), until)
-        step.compute += computed - start
+        step["compute"] += computed - start
         communicated = min(max(ends[_COMMUNICATION], start), until)
         if communicated > computed:
-            step.exposed += communicated - computed
+            step["exposed"] += communicated - computed
             computed = communicated
         moved = min(max(ends[_OTHER], computed), until)
-        step.other += moved - computed
-        step.gap += until - moved
+        step["other"] += moved - computed
+        step["gap"] += until - moved
 
     def _communicates(self, key: Any) -> bool:
         """Whether a kernel communicates. `key` is its name's, or the name itself."""
