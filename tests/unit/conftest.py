@@ -20,7 +20,7 @@ from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.stored import case_as_json
-from plugins.reports import case_folder
+from plugins.suite import judged
 from tests.unit import examples
 from tests.unit.cluster import Clock, Cluster, Session, Start
 
@@ -54,7 +54,7 @@ def typed_records() -> Iterator[None]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (case_record, case_folder, examples):
+        for module in (case_record, judged, examples):
             patch.setattr(module, "record_of", checked)
         yield
 

@@ -18,7 +18,7 @@ from pluggy import PluginManager
 from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock
-from fixtures.runs.record import About, write_record
+from fixtures.session.life import About, write_record
 from plugins.errors import ConfigError
 from plugins.files import write_whole
 from plugins.record.case import CaseRecord

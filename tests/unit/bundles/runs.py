@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.record import About, write_record
+from fixtures.session.life import About, write_record
 from plugins.acceptance.decision import decide, waivers
 from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_record
 from plugins.bundle import archive, statement
@@ -32,7 +32,7 @@ from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
 from plugins.rejudge import write_basis
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from tests.unit import examples
 from tests.unit.jobs_log import planned
 

@@ -18,7 +18,7 @@ from plugins.logs.means import SINGLE, Means
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from tests.bench import clusters
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed

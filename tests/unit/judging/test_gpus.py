@@ -24,7 +24,7 @@ from plugins.recipes.expansion import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from tests.unit import examples
 
 ROOT = Path(__file__).resolve().parents[3]

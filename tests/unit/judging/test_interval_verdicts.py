@@ -29,7 +29,7 @@ from plugins.record.folder import STEPS
 from plugins.record.job import JobRef
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from tests.unit import aks, examples
 from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
 from tests.unit.judging.test_intervals import CASE, HALF, STEP, log_of, means

@@ -22,7 +22,7 @@ from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from plugins.timing import Statistic, levelled, timing
 from tests.unit import examples
 from tests.unit.examples import problems

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fixtures.runs.record import About, summary_of
+from fixtures.session.life import About, summary_of
 from plugins.judging.case_record import record_of
 from plugins.record.case import CaseRecord, Run
 from plugins.record.folder import LOG, STEPS
@@ -18,7 +18,7 @@ from plugins.record.plan import Decision, Plan
 from plugins.record.stored import write_summary
 from plugins.record.summary import AcceptanceRecord, Ending, Scale, Scaling, Summary, WaivedCase
 from plugins.record.verdict import Kind, LeftOut, Outcome
-from plugins.reports.case_folder import write_case
+from plugins.suite.judged import write_case
 from tests.unit import examples
 
 COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"

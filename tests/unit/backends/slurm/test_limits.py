@@ -14,8 +14,7 @@ import pytest
 from fixtures.backends.base import Findings
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import LoginNode
-from fixtures.backends.slurm.limits import Limits
-from fixtures.backends.slurm.long_waits import long_waits
+from fixtures.backends.slurm.limits import Limits, long_waits
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.errors import Denied, Unreachable
