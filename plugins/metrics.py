@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 from plugins.logs import FlopsName
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model, flops_per_token
-from plugins.timing import Timing
 from plugins.yamlfile import Strict
 
 SECONDS_PER_DAY = 86_400
@@ -120,56 +119,3 @@ def possible_mfu(case: Case, step_time: float, mfu_basis: MfuBasis | None) -> fl
 def days_per_1t_tokens(case: Case, step_time: float) -> float:
     """Days to train on 1e12 tokens at this pace."""
     return 1e12 / tokens_per_second(case, step_time) / SECONDS_PER_DAY
-
-
-@dataclass(frozen=True, repr=False)
-class Measurement:
-    """What a valid run measured. `mfu` is in percent.
-
-    `tokens_per_second`, `tflops_per_gpu`, `mfu` and `days_per_1t_tokens` follow from the published statistic.
-    If the GPU's peak is unknown, there is no MFU basis, and no MFU.
-    """
-
-    case: Case
-    timing: Timing
-    mfu_basis: MfuBasis | None
-
-    def __repr__(self) -> str:
-        return f"<{self.case.key}: {self.step_time:.4g} s a step, {self.tokens_per_second:,.0f} tokens/s>"
-
-    @property
-    def step_time(self) -> float:
-        return self.timing.step_time
-
-    @property
-    def tokens_per_second(self) -> float:
-        return tokens_per_second(self.case, self.step_time)
-
-    @property
-    def tokens_per_second_per_gpu(self) -> float:
-        return self.tokens_per_second / self.case.gpus
-
-    @property
-    def tflops_per_gpu(self) -> float | None:
-        if self.mfu_basis is None:
-            return None
-        return tflops_per_gpu(self.case, self.step_time, self.mfu_basis.flops)
-
-    @property
-    def mfu(self) -> float | None:
-        return self.mfu_of(self.step_time)
-
-    def mfu_of(self, step_time: float) -> float | None:
-        """MFU in percent at this step time in s; None if it is above 100, by the table's FLOPs."""
-        return possible_mfu(self.case, step_time, self.mfu_basis)
-
-    @property
-    def mfu_beside(self) -> float | None:
-        """MFU in percent by the recipe's second definition of FLOPs, if it has one; never judged."""
-        if self.mfu_basis is None:
-            return None
-        return possible_mfu(self.case, self.step_time, self.mfu_basis.beside)
-
-    @property
-    def days_per_1t_tokens(self) -> float:
-        return days_per_1t_tokens(self.case, self.step_time)

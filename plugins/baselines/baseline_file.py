@@ -16,8 +16,7 @@ from pydantic import Field, model_validator
 from plugins.errors import ConfigError
 from plugins.metrics import FlopsDefinition
 from plugins.recipes.models import Mlp
-from plugins.record.baseline import Recorded, Tolerance
-from plugins.timing import Statistic
+from plugins.record.baseline import Recorded, Statistic, Tolerance
 from plugins.yamlfile import Stated, Strict, load
 
 CONFIGURATION = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Primary, accelerators
-from plugins.baselines.store import Baseline, tables_of
+from plugins.baselines.store import Baseline, tables_of, unfit
 from plugins.metrics import (
     FlopsDefinition,
     MfuBasis,
@@ -19,7 +19,7 @@ from plugins.metrics import (
     tokens_per_second,
 )
 from plugins.recipes.cases import Case
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def usual_statistic(folder: Path, case: Case) -> Statistic:
     def fitting(texts: Iterable[str]) -> set[Statistic]:
         """The statistics that end by the last step of this case, and cut no interval."""
         stated = {Statistic.parse(text) for text in texts}
-        return {s for s in stated if s.indices(case.steps)[-1] < case.steps and not s.cuts(case.means)}
+        return {statistic for statistic in stated if not unfit(statistic, case)}
 
     statistics = fitting(table.statistic for table in tables_of(folder, case))
     if not statistics and case.measure is not None:

@@ -16,8 +16,7 @@ from plugins.baselines.baseline_file import Accelerator, Cell, Reference, accele
 from plugins.baselines.expected import Counting, counting, expected, usual_statistic
 from plugins.baselines.store import Baseline, lacking, numbers_of, references, unfit
 from plugins.recipes.cases import Case
-from plugins.record.baseline import ExpectedRange
-from plugins.timing import Statistic
+from plugins.record.baseline import ExpectedRange, Statistic
 
 EFFICIENCY = 0.9946
 """The throughput of a GPU, as a share, when the number of GPUs is doubled: the median of the series."""

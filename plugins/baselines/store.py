@@ -9,8 +9,7 @@ from plugins.baselines.baseline_file import ACCELERATORS, Cell, Reference, Table
 from plugins.baselines.changes import shown
 from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe
-from plugins.record.baseline import AgreedTolerance, ExpectedRange, Tolerance
-from plugins.timing import Statistic
+from plugins.record.baseline import AgreedTolerance, ExpectedRange, Statistic, Tolerance
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ def unfit(statistic: Statistic, case: Case) -> str:
     last = statistic.indices(case.steps)[-1]
     if last >= case.steps:
         return f"statistic {statistic} needs step {last}, but the recipe ends at step {case.steps - 1}"
-    if statistic.cuts(case.means):
+    if statistic.first is not None and case.means.cut(statistic.indices(case.steps)):
         return (
             f"statistic {statistic} cuts an interval, but the times of this recipe are means over {case.means.span} steps; let it "
             f"begin at a multiple of {case.means.span} and end before one"

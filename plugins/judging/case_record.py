@@ -11,16 +11,16 @@ from plugins.baselines.expected import Expected
 from plugins.gpu.causes import unlike
 from plugins.judging import identity
 from plugins.judging.judgement import Judgement
+from plugins.judging.measurement import Measurement, Timing
 from plugins.judging.pace import beside
 from plugins.judging.verdicts import Band
-from plugins.metrics import Measurement, MfuBasis
+from plugins.metrics import MfuBasis
 from plugins.modes.checkpoints import Written
 from plugins.outcome import Isolated
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 from plugins.record.job_record import EarlierJob
 from plugins.record.lines import Part
-from plugins.timing import Timing
 
 _Part = TypeVar("_Part", bound=Part)
 
@@ -72,10 +72,10 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     record = replace(
         record,
         **{name: getattr(measurement, name) for name in _FIGURES},
-        last_step_time=timing.last[1],
+        last_step_time=timing.published.last[1],
         steady_median=timing.steady,
-        spread=timing.spread,
-        hiccups=_indices(timing),
+        spread=timing.settled.spread,
+        hiccups=tuple(index for index, _ in timing.settled.hiccups),
         mfu_definition=_mfu_definition(judgement, measurement.mfu_basis),
         expected_range=judgement.evidence.numbers.range,
         references=tuple(
@@ -86,7 +86,7 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     if target is None:
         return record
     return replace(
-        record, corrected_mfu=target.corrected_mfu(timing.step_time), expected=_expected(target, timing)
+        record, corrected_mfu=target.corrected_mfu(measurement.step_time), expected=_expected(target, timing)
     )
 
 
@@ -95,11 +95,6 @@ def _part(kind: type[_Part], *sources: object, **facts: object) -> _Part:
     for name in (field.name for field in fields(kind) if field.name not in facts):  # type: ignore[arg-type]
         facts[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
     return kind(**facts)
-
-
-def _indices(timing: Timing) -> tuple[int, ...]:
-    """The steps that stalled."""
-    return tuple(index for index, _ in timing.hiccups)
 
 
 def _expected(target: Expected, timing: Timing) -> parts.Expected:
@@ -117,9 +112,10 @@ def _runs(judgement: Judgement) -> tuple[parts.Run, ...]:
             parts.Run,
             job.ref,
             job.state,
-            run.timing,
+            run,
+            run.timing.settled,
             steady_median=run.timing.steady,
-            hiccups=_indices(run.timing),
+            hiccups=tuple(index for index, _ in run.timing.settled.hiccups),
         )
         for job, run in zip(jobs, judgement.runs, strict=False)
     )

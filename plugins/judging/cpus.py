@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.baselines.expected import Expected
+from plugins.judging.measurement import Measurement
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.logs.log import ProcessorSample
-from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 

@@ -24,8 +24,8 @@ from plugins.metrics import MfuBasis
 from plugins.modes.artefacts import Artefacts
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
+from plugins.record.baseline import Statistic
 from plugins.record.folder import ERRORS, OWN_LOG, try_folder
-from plugins.timing import Statistic
 
 _LINES, _WIDTH = 8, 200
 """So many lines of a log are quoted, each up to this width."""

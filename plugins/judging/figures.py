@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.metrics import Measurement
+from plugins.judging.measurement import Measurement
 
 
 def seconds(value: float) -> str:
@@ -33,7 +33,7 @@ def billions(parameters: int) -> str:
 def statistic_name(measurement: Measurement) -> str:
     """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
     timing = measurement.timing
-    first, last = timing.window[0][0], timing.window[-1][0]
+    first, last = timing.published.window[0][0], timing.published.window[-1][0]
     name = f"mean of {timing.judged.named(first, last)}"
     if timing.alone:
         name = f"last step ({last})"

@@ -8,8 +8,8 @@ from dataclasses import replace
 from plugins.baselines.baseline_file import Accelerator, Table
 from plugins.gpu import causes as gpu_causes
 from plugins.gpu.samples import Gpus
+from plugins.judging.measurement import Measurement
 from plugins.judging.verdicts import Verdict
-from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 

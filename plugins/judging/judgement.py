@@ -10,15 +10,15 @@ from plugins.baselines.changes import versions_of
 from plugins.baselines.expected import Expected
 from plugins.gpu.samples import Gpus
 from plugins.judging.evidence import Evidence
+from plugins.judging.measurement import Measurement
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import Measurement
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import Written
 from plugins.outcome import Isolated, Outcome
 from plugins.recipes.cases import Case
+from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Judgement(Conclusion):
         """The step time that counts."""
         if self.measurement is None:
             return self.evidence.numbers.statistic
-        return self.measurement.timing.statistic
+        return self.measurement.timing.published.statistic
 
     @property
     def versions(self) -> dict[str, str]:

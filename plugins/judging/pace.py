@@ -10,9 +10,10 @@ from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Expected
 from plugins.baselines.store import Baseline
 from plugins.judging.figures import billions, percent, seconds, signed, statistic_name, steps_listed
+from plugins.judging.measurement import Measurement
 from plugins.judging.steadiness import fell, instability, more_runs, stall_remarks, stalled, undecided
 from plugins.judging.verdicts import Band, Verdict
-from plugins.metrics import Measurement, tokens_per_second
+from plugins.metrics import tokens_per_second
 from plugins.record.verdict import Kind
 
 MAX_FORGIVEN = 3
@@ -44,11 +45,11 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
     """
     timing = measurement.timing
     band, tolerance = Band(expected, timing.resolution), expected.baseline.tolerance
-    published, steady = band.side(timing.step_time), band.side(timing.steady)
-    slower = max(timing.step_time, timing.steady)
+    published, steady = band.side(measurement.step_time), band.side(timing.steady)
+    slower = max(measurement.step_time, timing.steady)
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
-        return Verdict(published, (_reason(published, expected, timing.step_time),), remarks)
+        return Verdict(published, (_reason(published, expected, measurement.step_time),), remarks)
     reason = undecided(measurement, band)
     if reason:
         return Verdict(Kind.NOISY, (reason, "another run would tell"), remarks)
@@ -73,7 +74,7 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
 def _explained(measurement: Measurement, band: Band) -> bool:
     """Whether outliers explain that the published statistic is out of the band."""
     timing = measurement.timing
-    return bool(timing.outliers) and band.side(timing.without_outliers) is Kind.PASSED
+    return bool(timing.published.outliers) and band.side(timing.published.without_outliers) is Kind.PASSED
 
 
 def _forgiven(measurement: Measurement, band: Band) -> bool:
@@ -82,38 +83,38 @@ def _forgiven(measurement: Measurement, band: Band) -> bool:
     A single step says less than the steady steps around it, whether it is an outlier or not.
     """
     timing = measurement.timing
-    few = len(timing.outliers) <= MAX_FORGIVEN * timing.runs
-    return (timing.alone or (few and _explained(measurement, band))) and not timing.lasting
+    few = len(timing.published.outliers) <= MAX_FORGIVEN * timing.runs
+    return (timing.alone or (few and _explained(measurement, band))) and not timing.published.lasting
 
 
 def _passed_by_median(
     measurement: Measurement, expected: Expected, published: Kind, remarks: tuple[str, ...]
 ) -> Verdict:
     timing, name = measurement.timing, statistic_name(measurement)
-    cause = f"as far as such steps scatter ({percent(timing.spread)})"
-    if timing.outliers:
-        cause = f"because of {steps_listed(measurement, timing.outliers)}"
+    cause = f"as far as such steps scatter ({percent(timing.settled.spread)})"
+    if timing.published.outliers:
+        cause = f"because of {steps_listed(measurement, timing.published.outliers)}"
     remark = (
-        f"{name} is {seconds(timing.step_time)}, out of the band, {cause}; judged by the steady "
+        f"{name} is {seconds(measurement.step_time)}, out of the band, {cause}; judged by the steady "
         f"median {seconds(timing.steady)}"
     )
     reasons = [_reason(Kind.PASSED, expected, timing.steady)]
     if published is Kind.TOO_SLOW:
-        pace = signed(expected.step_time / timing.step_time - 1)
-        reasons.append(f"{name} {seconds(timing.step_time)}, {pace}")
+        pace = signed(expected.step_time / measurement.step_time - 1)
+        reasons.append(f"{name} {seconds(measurement.step_time)}, {pace}")
     return Verdict(Kind.PASSED, tuple(reasons), (remark, *remarks))
 
 
 def _statistic_beyond(measurement: Measurement, band: Band) -> str:
     """Why a run is noisy whose published statistic alone is out of the band."""
-    timing = measurement.timing
+    timing, outliers = measurement.timing, measurement.timing.published.outliers
     reason = "no outlier explains it"
     if _explained(measurement, band):
-        reason = f"what explains it is more than a hiccup: {steps_listed(measurement, timing.outliers)}"
+        reason = f"what explains it is more than a hiccup: {steps_listed(measurement, outliers)}"
     return (
-        f"{statistic_name(measurement)} is {seconds(timing.step_time)}, out of the band, the median of the "
-        f"{timing.judged.steady_of(timing.settled_steps)} is {seconds(timing.steady)}, inside, and {reason}; "
-        f"spread {percent(timing.spread)}"
+        f"{statistic_name(measurement)} is {seconds(measurement.step_time)}, out of the band, the median of the "
+        f"{timing.judged.steady_of(timing.settled.steps)} is {seconds(timing.steady)}, inside, and {reason}; "
+        f"spread {percent(timing.settled.spread)}"
     )
 
 
@@ -146,7 +147,7 @@ def _fallen(measurement: Measurement) -> str:
     timing = measurement.timing
     return (
         f"it became slow at its end: the {timing.judged.unit.end_is} {seconds(timing.tail)}, the median of all settled steps is "
-        f"{seconds(timing.settled)}"
+        f"{seconds(timing.settled.median)}"
     )
 
 
@@ -155,7 +156,7 @@ def _by_median(measurement: Measurement, published: Kind) -> str:
     place = "inside the band" if published is Kind.PASSED else f"'{published}'"
     return (
         f"judged by the steady median {seconds(timing.steady)}: {statistic_name(measurement)} alone, "
-        f"{seconds(timing.step_time)}, would be {place}"
+        f"{seconds(measurement.step_time)}, would be {place}"
     )
 
 
@@ -171,7 +172,8 @@ def describe(measurement: Measurement, references: Sequence[Reference] = ()) -> 
 
 def beside(measurement: Measurement, reference: Reference) -> str:
     """The line that compares the measured figure with somebody else's."""
-    here, there = measurement.tokens_per_second_per_gpu, reference.tokens_per_second_per_gpu
+    here = measurement.tokens_per_second / measurement.case.gpus
+    there = reference.tokens_per_second_per_gpu
     return (
         f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
         f"({100 * here / there:.1f} %), for comparison, not judged"
@@ -207,7 +209,7 @@ def _of_site(baseline: Baseline) -> list[str]:
 
 def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
     """The published statistic, the last step if the statistic is a mean, and the steady median."""
-    timing, means = measurement.timing, measurement.timing.means
+    timing, means = measurement.timing, measurement.case.means
 
     def line(name: str, step_time: float, source: str) -> str:
         ratio = ""
@@ -220,13 +222,13 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
         printed, single = f", printed as means over {means.over} steps", ", of single steps"
     elif means.span > 1:
         single = f" of these means over {means.span}; single steps scatter more"
-    lines = [line("measured", timing.step_time, f"{statistic_name(measurement)}{printed}")]
-    if len(timing.window) > 1:
-        index, last = timing.last
+    lines = [line("measured", measurement.step_time, f"{statistic_name(measurement)}{printed}")]
+    if len(timing.published.window) > 1:
+        index, last = timing.published.last
         lines.append(line("last", last, f"{timing.judged.named(index)}{printed}"))
     if timing.runs > 1:
         single += f", mean of {timing.runs} runs"
-    steady = f"median of the {timing.judged.steady_of(timing.settled_steps)}, spread {percent(timing.spread)}{single}"
+    steady = f"median of the {timing.judged.steady_of(timing.settled.steps)}, spread {percent(timing.settled.spread)}{single}"
     return [*lines, line("steady", timing.steady, steady), *_model(measurement)]
 
 
@@ -246,7 +248,7 @@ def _counted(measurement: Measurement) -> list[str]:
         return []
     line = (
         f"MFU by    {basis.definition} FLOPs, peak {basis.peak_tflops:.4g} TFLOP/s per GPU, "
-        f"statistic {measurement.timing.statistic}"
+        f"statistic {measurement.timing.published.statistic}"
     )
     if basis.beside is None:
         return [line]

@@ -8,19 +8,18 @@ steps.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from statistics import fmean, stdev
 
 from plugins.baselines.expected import Expected
 from plugins.judging.choice import MAX_RUNS
+from plugins.judging.measurement import Measurement, Settled, Timing
 from plugins.judging.pace import judge_pace
 from plugins.judging.steadiness import fell
 from plugins.judging.verdicts import Band, Verdict
-from plugins.metrics import Measurement
 from plugins.record.verdict import Kind
-from plugins.timing import Timing
 
 # If the steady median is closer than this many of its standard errors to a limit of the band, it is in doubt.
 SIGMAS = 3.0
@@ -76,7 +75,7 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     off = SIGMAS * timing.steady_error
     sides = {band.side(timing.steady * (1 + sign * off)) for sign in (-1, 0, 1)}
     # All settled steps together say more than the last ten.
-    slow = timing.settled * (1 - max(SURE, SIGMAS * timing.settled_error))
+    slow = timing.settled.median * (1 - max(SURE, SIGMAS * timing.settled_error))
     if band.side(timing.steady) is band.side(slow) is Kind.TOO_SLOW:
         return ""
     if len(sides) > 1:
@@ -89,9 +88,9 @@ def _doubt(measurement: Measurement, expected: Expected) -> str:
     if fell(measurement, band) and band.side(timing.tail * (1 - SIGMAS * timing.tail_error)) is Kind.TOO_SLOW:
         # The run is slow at its end beyond doubt.
         return ""
-    share = len(timing.hiccups) / timing.settled_steps / expected.baseline.tolerance.hiccups
+    share = len(timing.settled.hiccups) / timing.settled.steps / expected.baseline.tolerance.hiccups
     if FEW < share <= MANY:
-        return f"{len(timing.hiccups)} of {timing.settled_steps} settled steps stalled, which may be chance"
+        return f"{len(timing.settled.hiccups)} of {timing.settled.steps} settled steps stalled, which may be chance"
     verdict = judge_pace(measurement, expected)
     if not verdict.fails or share > MANY:
         return ""
@@ -106,36 +105,36 @@ def together(runs: Sequence[Measurement]) -> Measurement:
 def pooled(runs: Sequence[Timing]) -> Timing:
     """Combine the figures of several runs: means of the runs' figures, and all their stalls.
 
-    `window` and `last` are those of the last run. `periodic` and `lasting` are true if they are for most
+    The window and the last line are those of the last run. `periodic` and `lasting` are true if they are for most
     runs.
     """
     if len(runs) == 1:
         return runs[0]
-
-    def mean(name: str) -> float:
-        return statistics.fmean(getattr(run, name) for run in runs)
-
-    def error(name: str) -> float:
-        return math.hypot(*(getattr(run, name) for run in runs)) / len(runs)
-
-    between = statistics.stdev(run.steady for run in runs) / mean("steady") / math.sqrt(len(runs))
+    published, settled = [run.published for run in runs], [run.settled for run in runs]
+    steady = fmean(run.steady for run in runs)
+    between = stdev(run.steady for run in runs) / steady / math.sqrt(len(runs))
     return replace(
         runs[-1],
-        step_time=mean("step_time"),
-        steady=mean("steady"),
-        settled=mean("settled"),
-        spread=mean("spread"),
-        tail=mean("tail"),
-        resolution=mean("resolution"),
-        without_outliers=mean("without_outliers"),
-        mean=mean("mean"),
-        steady_error=max(error("steady_error"), between),
-        tail_error=error("tail_error"),
-        outliers=tuple(chain.from_iterable(run.outliers for run in runs)),
-        hiccups=tuple(chain.from_iterable(run.hiccups for run in runs)),
-        fast=tuple(chain.from_iterable(run.fast for run in runs)),
-        settled_steps=sum(run.settled_steps for run in runs),
-        periodic=2 * sum(run.periodic for run in runs) > len(runs),
-        lasting=2 * sum(run.lasting for run in runs) > len(runs),
+        published=replace(
+            published[-1],
+            step_time=fmean(run.step_time for run in published),
+            outliers=tuple(chain.from_iterable(run.outliers for run in published)),
+            without_outliers=fmean(run.without_outliers for run in published),
+            lasting=2 * sum(run.lasting for run in published) > len(runs),
+        ),
+        settled=Settled(
+            median=fmean(run.median for run in settled),
+            mean=fmean(run.mean for run in settled),
+            spread=fmean(run.spread for run in settled),
+            hiccups=tuple(chain.from_iterable(run.hiccups for run in settled)),
+            fast=tuple(chain.from_iterable(run.fast for run in settled)),
+            periodic=2 * sum(run.periodic for run in settled) > len(runs),
+            steps=sum(run.steps for run in settled),
+        ),
+        steady=steady,
+        steady_error=max(math.hypot(*(run.steady_error for run in runs)) / len(runs), between),
+        tail=fmean(run.tail for run in runs),
+        tail_error=math.hypot(*(run.tail_error for run in runs)) / len(runs),
+        resolution=fmean(run.resolution for run in runs),
         runs=len(runs),
     )

@@ -14,8 +14,9 @@ from plugins.baselines.changes import differences, nodes_of
 from plugins.judging.cpus import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
+from plugins.judging.measurement import Measurement
 from plugins.judging.steadiness import instability
-from plugins.metrics import FlopsDefinition, Measurement
+from plugins.metrics import FlopsDefinition
 from plugins.record.baseline import Recorded, Tolerance
 from plugins.record.verdict import Kind
 from plugins.yaml_text import as_yaml
@@ -94,17 +95,17 @@ def _refusal(judgement: Judgement, measurement: Measurement) -> str:
 
 def _unfit(measurement: Measurement) -> str:
     """Why other runs cannot be compared with these steps; "" if they can."""
-    timing, tolerance = measurement.timing, Tolerance()
+    figure, steady, tolerance = measurement.timing.published, measurement.timing.steady, Tolerance()
     reason = instability(measurement, tolerance)
     if reason:
         return f"too noisy to be held against other runs: {reason}"
-    moved = timing.step_time / timing.without_outliers - 1
-    if timing.outliers and abs(moved) > MOVED_BY_OUTLIERS:
-        steps = ", ".join(f"{index} ({seconds:.4g} s)" for index, seconds in timing.outliers[:5])
-        return f"its outliers move {timing.statistic} by {100 * moved:+.1f} %: step {steps}; run it again"
-    off = timing.step_time / timing.steady - 1
+    moved = figure.step_time / figure.without_outliers - 1
+    if figure.outliers and abs(moved) > MOVED_BY_OUTLIERS:
+        steps = ", ".join(f"{index} ({seconds:.4g} s)" for index, seconds in figure.outliers[:5])
+        return f"its outliers move {figure.statistic} by {100 * moved:+.1f} %: step {steps}; run it again"
+    off = figure.step_time / steady - 1
     if abs(off) > tolerance.slower:
-        return f"{timing.statistic} is {100 * off:+.1f} % off the steady median {timing.steady:.4g} s; run it again"
+        return f"{figure.statistic} is {100 * off:+.1f} % off the steady median {steady:.4g} s; run it again"
     return ""
 
 
@@ -122,8 +123,8 @@ def _cell(judgement: Judgement, measurement: Measurement, origin: Origin, *, wit
         status="recorded",
         run=origin.run,
         date=origin.date,
-        spread=round(timing.spread, 6),
-        hiccups=len(timing.hiccups),
+        spread=round(timing.settled.spread, 6),
+        hiccups=len(timing.settled.hiccups),
         job=outcome.known_job or None,
         log=fingerprint(judgement.log),
         nodes=nodes_of(outcome) or None,

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from plugins.judging.figures import percent, seconds, signed, steps_listed
+from plugins.judging.measurement import MEDIAN_ERROR, Measurement
 from plugins.judging.verdicts import Band
-from plugins.metrics import Measurement
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
 from plugins.scatter import regular
-from plugins.timing import MEDIAN_ERROR
 
 MAX_USEFUL_RUNS = 20
 """If more runs than this are needed to decide, the verdict says so and gives no number."""
@@ -58,35 +57,35 @@ def undecided(measurement: Measurement, band: Band) -> str:
     elif not fell(measurement, band):
         return ""
     sides = {band.side(end * (1 - error)), band.side(end * (1 + error))}
-    if Kind.PASSED not in sides or band.side(timing.settled) is not Kind.PASSED:
+    if Kind.PASSED not in sides or band.side(timing.settled.median) is not Kind.PASSED:
         return ""
     return (
         f"the {place} {seconds(end)}, out of the band by less than chance explains ({percent(error)}), and the median of all "
-        f"settled steps is {seconds(timing.settled)}, inside"
+        f"settled steps is {seconds(timing.settled.median)}, inside"
     )
 
 
 def instability(measurement: Measurement, tolerance: Tolerance) -> str:
     """Why the steps do not show a steady pace, whatever the pace is; "" if they do."""
-    timing = measurement.timing
-    if timing.spread > tolerance.spread:
-        means = "" if timing.judged.single else f" of means over {timing.judged.over} steps"
+    settled, judged = measurement.timing.settled, measurement.timing.judged
+    if settled.spread > tolerance.spread:
+        means = "" if judged.single else f" of means over {judged.over} steps"
         return (
-            f"the settled steps scatter by {percent(timing.spread)} (standard deviation{means}, limit "
+            f"the settled steps scatter by {percent(settled.spread)} (standard deviation{means}, limit "
             f"{percent(tolerance.spread)})"
         )
-    lost = timing.mean / timing.settled - 1
-    many, weight = _are_many(measurement, timing.hiccups, tolerance, periodic=timing.periodic)
+    lost = settled.mean / settled.median - 1
+    many, weight = _are_many(measurement, settled.hiccups, tolerance, periodic=settled.periodic)
     if many or lost > tolerance.slower:
         regularity = ""
-        if many and timing.periodic:
+        if many and settled.periodic:
             regularity = ", at equal distances, so that they have one cause"
         return (
             f"{_hiccups(measurement)}{regularity}; the median hides such stalls, which cost {percent(lost)} of the pace "
             f"({_limits(tolerance, weight)})"
         )
-    periodic = regular([index for index, _ in timing.fast])
-    many, weight = _are_many(measurement, timing.fast, tolerance, periodic=periodic)
+    periodic = regular([index for index, _ in settled.fast])
+    many, weight = _are_many(measurement, settled.fast, tolerance, periodic=periodic)
     if many or -lost > tolerance.slower:
         return (
             f"{_fast(measurement)}; the median hides that the mean of the settled steps is {percent(-lost)} below it "
@@ -103,7 +102,7 @@ def _are_many(
     If a cause recurs regularly, as a snapshot or a full buffer does, fewer stalls than random ones suffice.
     """
     timing, weight = measurement.timing, PERIODIC_WEIGHT if periodic else 1.0
-    many = weight * len(steps) > tolerance.hiccups * timing.settled_steps
+    many = weight * len(steps) > tolerance.hiccups * timing.settled.steps
     costly = weight * timing.share_of(steps) > COSTLY
     if many and costly:
         return True, weight
@@ -121,7 +120,7 @@ def _limits(tolerance: Tolerance, weight: float) -> str:
 
 def steadiness(measurement: Measurement) -> str:
     """How steady the pace of a run without a baseline is, by the usual tolerances."""
-    spread = f"spread {percent(measurement.timing.spread)}"
+    spread = f"spread {percent(measurement.timing.settled.spread)}"
     reason = instability(measurement, Tolerance())
     if reason:
         return f"{spread}, and not steady: {reason}"
@@ -131,14 +130,14 @@ def steadiness(measurement: Measurement) -> str:
 def stalled(measurement: Measurement, band: Band) -> str:
     """What the stalls cost, if the mean that includes them is too slow for the band; "" if it is not."""
     timing, expected = measurement.timing, band.expected
-    if band.side(timing.mean) is not Kind.TOO_SLOW:
+    if band.side(timing.settled.mean) is not Kind.TOO_SLOW:
         return ""
-    stalls = f" ({_hiccups(measurement)})" if timing.hiccups else ""
+    stalls = f" ({_hiccups(measurement)})" if timing.settled.hiccups else ""
     return (
-        f"the mean of all {timing.settled_steps} settled steps is {seconds(timing.mean)}, "
-        f"{signed(expected.step_time / timing.mean - 1)} throughput (limit "
+        f"the mean of all {timing.settled.steps} settled steps is {seconds(timing.settled.mean)}, "
+        f"{signed(expected.step_time / timing.settled.mean - 1)} throughput (limit "
         f"-{percent(expected.baseline.tolerance.slower)}): the steady median {seconds(timing.steady)} is in the band, "
-        f"and what it hides costs {percent(timing.mean / timing.steady - 1)} of the pace{stalls}; a mean of "
+        f"and what it hides costs {percent(timing.settled.mean / timing.steady - 1)} of the pace{stalls}; a mean of "
         f"up to {seconds(band.slowest)} would be"
     )
 
@@ -147,7 +146,7 @@ def more_runs(measurement: Measurement, band: Band) -> str:
     """How many more runs would decide: their mean must be two standard errors from the nearest limit."""
     timing = measurement.timing
     margin = min(abs(band.slowest - timing.steady), abs(timing.steady - band.fastest)) / timing.steady
-    spread = max(timing.spread, abs(timing.mean / timing.steady - 1))
+    spread = max(timing.settled.spread, abs(timing.settled.mean / timing.steady - 1))
     runs = MAX_USEFUL_RUNS + 1
     if margin:
         runs = math.ceil((2 * spread / margin) ** 2)
@@ -162,12 +161,12 @@ def more_runs(measurement: Measurement, band: Band) -> str:
 def stall_remarks(measurement: Measurement, tolerance: Tolerance) -> tuple[str, ...]:
     """The remarks on steps that stalled or were too fast, and on a slow last interval; empty if none was."""
     timing, remarks = measurement.timing, []
-    if timing.hiccups:
+    if timing.settled.hiccups:
         remarks.append(_hiccups(measurement))
-    if timing.fast:
+    if timing.settled.fast:
         remarks.append(_fast(measurement))
-    index, last = timing.last
-    beyond = last / timing.settled - 1
+    index, last = timing.published.last
+    beyond = last / timing.settled.median - 1
     if not timing.judged.single and beyond > tolerance.slower:
         remarks.append(
             f"the last line, {timing.judged.named(index)}, is {seconds(last)} a step, {percent(beyond)} above the median of "
@@ -178,14 +177,14 @@ def stall_remarks(measurement: Measurement, tolerance: Tolerance) -> tuple[str, 
 
 def _hiccups(measurement: Measurement) -> str:
     timing = measurement.timing
-    settled, unit = timing.settled_steps // timing.judged.every, timing.judged.unit
-    slow = steps_listed(measurement, timing.hiccups)
-    return f"{len(timing.hiccups)} of {settled} settled {unit.name} far above the median{unit.each}: {slow}"
+    settled, unit = timing.settled.steps // timing.judged.every, timing.judged.unit
+    slow = steps_listed(measurement, timing.settled.hiccups)
+    return f"{len(timing.settled.hiccups)} of {settled} settled {unit.name} far above the median{unit.each}: {slow}"
 
 
 def _fast(measurement: Measurement) -> str:
     timing = measurement.timing
-    return f"far below the median{timing.judged.unit.each}: {steps_listed(measurement, timing.fast)}"
+    return f"far below the median{timing.judged.unit.each}: {steps_listed(measurement, timing.settled.fast)}"
 
 
 REACH, POINTS = 8.0, 400

@@ -18,9 +18,8 @@ only every w-th line is judged: such lines share no steps.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from plugins.logs.log import PrintedMeans, Step
@@ -30,28 +29,21 @@ from plugins.logs.log import PrintedMeans, Step
 class Unit:
     """What a line is of, and how many last lines count. The other fields are words of a verdict.
 
-    The last `recent` lines show the present pace of a run that still trains. The last `tail` lines are the end
-    of a run, and `end` computes its time from theirs. The end is slow if it is above the settled lines by
-    `sigmas` standard errors.
+    The last `recent` lines show the present pace of a run that still trains. The last `tail` are the end of a
+    run. It is slow if it is above the settled lines by `sigmas` standard errors.
     """
 
     name: str
     recent: int
     tail: int
-    end: Callable[[Iterable[float]], float]
     end_is: str
     sigmas: float
     each: str = ""
 
 
-FORGIVEN = 2
-"""The median of five single steps hides as many stalled ones as this, so the mean over five is without them too."""
-
-STEP = Unit("steps", 10, 5, statistics.median, "median of the last 5 steps is", 4.0)
+STEP = Unit("steps", 10, 5, "median of the last 5 steps is", 4.0)
 # The standard error of a few means is less certain, so both of the last two must be slow.
-INTERVAL = Unit(
-    "intervals", 5, 2, min, "last 2 intervals are at least", 3.0, ", by one slow step or more each"
-)
+INTERVAL = Unit("intervals", 5, 2, "last 2 intervals are at least", 3.0, ", by one slow step or more each")
 
 
 @dataclass(frozen=True)
@@ -141,53 +133,27 @@ class Means:
             if start is not None and math.isfinite(mean):
                 ends[index] = start + min(index + 1, self.over) * mean
         known = sorted(ends)
-        single = {}
-        for index, mean in printed.items():
+        single = dict(printed)
+        for index in printed:
             at = bisect_left(known, index)
-            if at == len(known):
-                single[index] = mean
-            else:
+            if at < len(known):
                 before, end = known[at - 1], known[at]
                 single[index] = (ends[end] - ends[before]) / (end - before)
         return single
-
-    def stalls(self, lines: Mapping[int, float], rise: float) -> dict[int, float]:
-        """What stalled steps added to each line, `FORGIVEN` of them at most; lines without any are left out.
-
-        A step adds t_k - t_(k-w) = w (m_k - m_(k-1)) over the one that it takes the place of. So a line that
-        rises by more than `rise` s, or by as much over a stalled step that it no longer has, ends in a stalled
-        step. The stalls rise by more than all other steps of their line together.
-        """
-        if self.single:
-            return {}
-        rises: dict[int, float] = {}
-        for after in sorted(lines):
-            before = rises.get(after - self.over, 0.0)
-            rises[after] = max(
-                0.0, lines[after] - lines.get(after - 1, lines[after]) + before * (before > rise)
-            )
-        added = {}
-        for line in lines:
-            steps = [rises.get(step, 0.0) for step in self.covered(line)]
-            stalled = math.fsum(sorted(step for step in steps if step > rise)[-FORGIVEN:])
-            if stalled > math.fsum(steps) / 2:
-                added[line] = stalled
-        return added
 
     def contradiction(self, steps: Sequence[Step]) -> str:
         """Why the printed times are not such means; "" if there are steps with positive times that have them."""
         if self.over == self.every:
             return ""
         if not self.separable:
-            index = self._impossible({s.index: (s.seconds, s.resolution) for s in steps if s.seconds})
-            return "" if index is None else f"no steps have such means up to step {index}"
+            return self._impossible({s.index: (s.seconds, s.resolution) for s in steps if s.seconds})
         for index, seconds in sorted(self.times(steps).items()):
             if not 0 < seconds < math.inf:
                 return f"step {index} alone would have taken {seconds:.4g} s"
         return ""
 
-    def _impossible(self, printed: Mapping[int, tuple[float, float]]) -> int | None:
-        """The first step whose time shows that the printed times, each with its rounding, are not such means.
+    def _impossible(self, printed: Mapping[int, tuple[float, float]]) -> str:
+        """Up to which step the printed times, each with its rounding, show that they are not such means; "" if none does.
 
         Two successive means differ by what a step takes longer than the one w steps before it:
         t_k - t_(k-w) = w (m_k - m_(k-1)). So the steps k, k + w, k + 2w, ... are known except for the first
@@ -206,9 +172,9 @@ class Means:
                     least[place] = fallen[place]
                     total = sum(least)
                 if total > most:
-                    return index
+                    return f"no steps have such means up to step {index}"
                 index += 1
-        return None
+        return ""
 
     @property
     def recent(self) -> str:

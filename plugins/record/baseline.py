@@ -1,12 +1,43 @@
 """How a case is compared with its baseline: what its record says of it, and what a plan may agree on."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
+from plugins.errors import ConfigError
 from plugins.record.lines import Part
 from plugins.yamlfile import Day, Stated, Strict
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Which step time a baseline publishes: `last`, or `mean:A-B` over the 0-based steps A to B inclusive."""
+
+    first: int | None = None
+    last: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse either form. Raises ConfigError for any other text."""
+        if text == "last":
+            return cls()
+        match = re.fullmatch(r"mean:(\d+)-(\d+)", text)
+        if not match or int(match[1]) > int(match[2]):
+            raise ConfigError(f"statistic '{text}' is unknown; write last or mean:A-B, A not above B")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return "last"
+        return f"mean:{self.first}-{self.last}"
+
+    def indices(self, steps: int) -> range:
+        """The 0-based steps that the statistic needs in a run of `steps` steps."""
+        if self.first is None or self.last is None:
+            return range(steps - 1, steps)
+        return range(self.first, self.last + 1)
 
 
 class Tolerance(Strict):

@@ -20,7 +20,7 @@ from allure_commons.model2 import TestResultContainer
 from plugins.errors import Lost
 from plugins.files import write_json, write_whole
 from plugins.judging.judgement import Judgement
-from plugins.metrics import Measurement
+from plugins.judging.measurement import Measurement
 from plugins.modes.profiles import shares_svg
 from plugins.modes.traces import messages_svg
 from plugins.recipes.cases import Case, Recipe

@@ -14,7 +14,7 @@ from plugins.recipes.cases import Case
 
 if TYPE_CHECKING:
     from plugins.judging.judgement import Judgement
-    from plugins.metrics import Measurement
+    from plugins.judging.measurement import Measurement
     from plugins.modes.checkpoints import Written
     from plugins.outcome import Outcome
     from plugins.suite.measured import Figures, Promise, Targets

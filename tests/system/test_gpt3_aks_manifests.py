@@ -11,7 +11,7 @@ import pytest
 
 from plugins.logs.formats import read
 from plugins.recipes.expansion import load_recipe
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab

@@ -22,18 +22,20 @@ from plugins.judging.case_record import record_of
 from plugins.judging.evidence import Evidence, runs_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
+from plugins.judging.measurement import Measurement
+from plugins.judging.timing import timing
 from plugins.judging.validity import TimedRun
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
-from plugins.metrics import Measurement, MfuBasis
+from plugins.metrics import MfuBasis
 from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
+from plugins.record.baseline import Statistic
 from plugins.record.job import Job, JobRef, Phase
 from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg
-from plugins.timing import Statistic, timing
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"

@@ -12,7 +12,7 @@ from plugins.judging.validity.configuration import STATEMENTS
 from plugins.judging.validity.run import TimedRun
 from plugins.logs import Log
 from plugins.recipes.cases import Case
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import nemo2_line, parse, problems
 from tests.unit.logs import test_dllogger, test_maxtext, test_megatron_bridge, test_megatron_lm, test_nemo1

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.metrics import FlopsDefinition, Measurement, MfuBasis, flops_per_sequence
+from plugins.judging.measurement import Measurement
+from plugins.judging.timing import timing
+from plugins.metrics import FlopsDefinition, MfuBasis, flops_per_sequence
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
-from plugins.timing import Statistic, timing
+from plugins.record.baseline import Statistic
 from tests.unit.examples import parse
 from tests.unit.logs.test_dllogger import data, in_file
 

@@ -16,16 +16,17 @@ from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, log_faults, remarks
 from plugins.judging.judgement import Conclusion, ended
+from plugins.judging.measurement import Measurement
 from plugins.judging.pace import describe, explain, judge_pace
 from plugins.judging.repeats import judge_runs, remarks_on, together
 from plugins.judging.steadiness import stall_remarks, steadiness
+from plugins.judging.timing import levelled, timing, with_pace
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import Measurement, MfuBasis, tokens_per_second
+from plugins.metrics import MfuBasis, tokens_per_second
 from plugins.recipes.cases import Case
-from plugins.record.baseline import Tolerance
+from plugins.record.baseline import Statistic, Tolerance
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic, levelled, timing, with_pace
 
 BY_AGREED = "judged by the tolerance of the acceptance plan"
 """So begins the remark on such a tolerance."""
@@ -232,16 +233,14 @@ def _dispatched(case: Case, log: Log, statistic: Statistic) -> list[str]:
         return []
     needed = case.means.lines(statistic.indices(case.steps))
     changed = [
-        f"{printed.index} (printed: {printed.seconds:.4g} s)"
+        (printed.index, f"printed: {printed.seconds:.4g} s")
         for printed, step in zip(log.steps, levelled(log.steps), strict=True)
         if printed.index in needed and printed.seconds is not None and step.seconds != printed.seconds
     ]
     if not changed:
         return []
-    steps = "steps"
-    if len(changed) == 1:
-        steps = "step"
-    return [f"{steps} {', '.join(changed)}: a time between dispatches, seen together with its neighbour's"]
+    steps = case.means.judged.listed(changed)
+    return [f"{steps}: a time between dispatches, seen together with its neighbour's"]
 
 
 def _run_lines(runs: Sequence[Measurement]) -> list[str]:
@@ -249,8 +248,8 @@ def _run_lines(runs: Sequence[Measurement]) -> list[str]:
     if len(runs) == 1:
         return []
     return [
-        f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.spread:.2g} %, "
-        f"{len(run.timing.hiccups)} stalls"
+        f"run {number}     {run.step_time:.4g} s a step, steady {run.timing.steady:.4g} s, spread {100 * run.timing.settled.spread:.2g} %, "
+        f"{len(run.timing.settled.hiccups)} stalls"
         for number, run in enumerate(runs, start=1)
     ]
 
@@ -260,4 +259,4 @@ def _changes(evidence: Evidence, verdict: Verdict, measurement: Measurement, tar
     recorded = target.baseline.cell.recorded
     if recorded is None or not verdict.fails:
         return []
-    return since(recorded, evidence.outcome, evidence.log, measurement.timing.spread)
+    return since(recorded, evidence.outcome, evidence.log, measurement.timing.settled.spread)

@@ -11,7 +11,7 @@ from plugins.baselines.baseline_file import Accelerator
 from plugins.logs import Log
 from plugins.logs.log import Fact
 from plugins.recipes.cases import Case
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from plugins.judging.model import flops_of_a_step, uncounted
+from plugins.judging.timing import NEIGHBOURS, QUEUE_SHARE
 from plugins.judging.validity.run import Check, TimedRun, listed
 from plugins.logs import Log
 from plugins.recipes.cases import Case
-from plugins.timing import NEIGHBOURS, QUEUE_SHARE
 
 CLOCK_MARGIN = 1.3
 """By the clock of the log, a run may take this many times as long as its steps."""

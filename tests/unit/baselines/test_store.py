@@ -12,7 +12,7 @@ from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import find
 from plugins.errors import ConfigError
 from plugins.recipes.expansion import load_recipe
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples, published
 
 CELL = (

@@ -74,7 +74,7 @@ def test_one_stalled_step_is_one_hiccup_and_condemns_nobody(index: int, factor: 
     found = judged(paced(**{f"s{index}": factor}))
     assert found.verdict.kind is Kind.PASSED, found.text
     assert found.measurement is not None
-    assert [i for i, _ in found.measurement.timing.hiccups] == [index // 5 * 5 + 4]
+    assert [i for i, _ in found.measurement.timing.settled.hiccups] == [index // 5 * 5 + 4]
     first = index // 5 * 5
     assert any(
         f"1 of 8 settled intervals far above the median, by one slow step or more each: steps {first} to {first + 4} ("
@@ -126,7 +126,9 @@ def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of
     raw = paced(s9=3.0, s20=1.3, s48=1.2)
     found = judged(raw)
     assert found.measurement is not None
-    assert found.measurement.timing.mean == pytest.approx(STEP * statistics.fmean(raw[10:]), rel=0.004)
+    assert found.measurement.timing.settled.mean == pytest.approx(
+        STEP * statistics.fmean(raw[10:]), rel=0.004
+    )
     assert found.details[0].endswith("mean of steps 45 to 49")
     assert "median of the 8 settled intervals of 5 steps" in found.details[1]
     record = case_as_json(write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path))))

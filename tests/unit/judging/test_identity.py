@@ -11,7 +11,7 @@ from plugins.judging.model import first_stage, flops_of_a_step, parameters
 from plugins.logs import Log
 from plugins.logs.means import Means
 from plugins.recipes.cases import Case
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import nemo2_line, parse, problems
 from tests.unit.logs import test_megatron_bridge, test_megatron_lm

@@ -17,7 +17,7 @@ from plugins.judging.validity import Started
 from plugins.logs import Log, statements
 from plugins.logs.formats import parser, read
 from plugins.logs.statements import MAX_VALUES
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit.examples import parse, problems
 from tests.unit.stated import (
     BEGINNINGS,

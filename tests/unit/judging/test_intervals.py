@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.errors import ConfigError
+from plugins.judging.timing import timing
 from plugins.judging.validity import complete
 from plugins.logs import Log, Step
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.expansion import load_recipe
-from plugins.timing import Statistic, timing
+from plugins.record.baseline import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import problems
 from tests.unit.logs.test_megatron_lm import line
@@ -200,25 +201,25 @@ def boil(seconds: Sequence[float], statistic: Statistic = HALF) -> Any:
 
 def test_the_first_fifth_is_dropped_and_all_the_rest_is_judged() -> None:
     run = boil([200.0, 90.0, 79.0, 78.0, 77.0, 76.0, 75.0, 74.0, 73.0, 72.0])
-    assert run.step_time == statistics.fmean([76.0, 75.0, 74.0, 73.0, 72.0])
-    assert run.steady == run.settled == 75.5
+    assert run.published.step_time == statistics.fmean([76.0, 75.0, 74.0, 73.0, 72.0])
+    assert run.steady == run.settled.median == 75.5
     assert run.tail == 72.0
-    assert [index for index, _ in run.window] == [59, 69, 79, 89, 99]
-    assert run.last == (99, 72.0)
+    assert [index for index, _ in run.published.window] == [59, 69, 79, 89, 99]
+    assert run.published.last == (99, 72.0)
     # Behind the first fifth: eight intervals.
-    assert (run.settled_steps, run.mean) == (80, statistics.fmean([79.0, 78.0, 77.0, *range(72, 77)]))
+    assert (run.settled.steps, run.settled.mean) == (80, statistics.fmean([79.0, 78.0, 77.0, *range(72, 77)]))
 
 
 def test_last_is_the_last_interval() -> None:
-    assert boil(means(i9=80.0), LAST).step_time == 80.0
-    assert boil(means(), LAST).window == ((99, means()[9]),)
+    assert boil(means(i9=80.0), LAST).published.step_time == 80.0
+    assert boil(means(), LAST).published.window == ((99, means()[9]),)
 
 
 @pytest.mark.parametrize(
     ("text", "indices"), [("mean:10-29", [19, 29]), ("mean:90-99", [99]), ("mean:0-9", [9])]
 )
 def test_a_window_is_of_whole_intervals(text: str, indices: list[int]) -> None:
-    assert [index for index, _ in boil(means(), Statistic.parse(text)).window] == indices
+    assert [index for index, _ in boil(means(), Statistic.parse(text)).published.window] == indices
 
 
 @given(
@@ -230,7 +231,7 @@ def test_the_mean_of_a_windows_means_is_that_of_its_steps(
     first, last = window
     printed = [statistics.fmean(steps[i : i + 10]) for i in range(0, 100, 10)]
     run = boil(printed, Statistic(first, last))
-    assert run.step_time == pytest.approx(statistics.fmean(steps[first : last + 1]))
+    assert run.published.step_time == pytest.approx(statistics.fmean(steps[first : last + 1]))
 
 
 @given(st.integers(1, 50), st.integers(2, 40))

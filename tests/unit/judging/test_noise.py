@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import pytest
 
+from plugins.judging.measurement import Measurement
 from plugins.judging.repeats import judge_runs
 from plugins.judging.steadiness import PUBLISHED, Noise, PaceGate
-from plugins.metrics import Measurement
 from plugins.record.verdict import Kind
 from tests.bench.clusters import Cluster, figures
 

@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,16 +16,17 @@ from plugins.job_files import ParsedLogs
 from plugins.judging.choice import MAX_RUNS, Repeats
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
+from plugins.judging.measurement import Measurement, Timing
 from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import judge_runs, pooled, unsure
+from plugins.judging.timing import timing
 from plugins.judging.verdicts import Band
 from plugins.logs.log import Fact
 from plugins.logs.means import Means
-from plugins.metrics import Measurement
+from plugins.record.baseline import Statistic
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic, Timing, timing
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse, record_json
 
@@ -115,7 +117,7 @@ def test_a_run_without_any_scatter_is_unsure_nowhere() -> None:
 @pytest.mark.parametrize("count", range(11))
 def test_a_few_stalls_may_be_chance_and_many_are_not(count: int) -> None:
     found = stalled(count)
-    assert len(found.timing.hiccups) == count
+    assert len(found.timing.settled.hiccups) == count
     said = f"{count} of 40 settled steps stalled, which may be chance"
     assert unsure([found], GOAL) == (said if 3 <= count <= 7 else "")
     if count > 7:
@@ -202,20 +204,15 @@ def test_the_mean_of_the_runs_decides_near_the_limit() -> None:
 def test_figures_of_runs_are_averaged_and_their_stalls_are_all_kept() -> None:
     first, second = stalled(3).timing, stalled(4, pace=1.02, seed=1).timing
     both = pooled([first, second])
-    for name in (
-        "step_time",
-        "steady",
-        "settled",
-        "spread",
-        "tail",
-        "mean",
-        "without_outliers",
-        "resolution",
-    ):
-        assert getattr(both, name) == statistics.fmean([getattr(first, name), getattr(second, name)]), name
-    assert both.hiccups == (*first.hiccups, *second.hiccups)
-    assert (both.settled_steps, both.runs) == (80, 2)
-    assert (both.window, both.last) == (second.window, second.last)
+    names = [
+        *("steady", "tail", "resolution", "published.step_time", "published.without_outliers"),
+        *("settled.median", "settled.mean", "settled.spread"),
+    ]
+    for figure in map(attrgetter, names):
+        assert figure(both) == statistics.fmean([figure(first), figure(second)]), figure
+    assert both.settled.hiccups == (*first.settled.hiccups, *second.settled.hiccups)
+    assert (both.settled.steps, both.runs) == (80, 2)
+    assert (both.published.window, both.published.last) == (second.published.window, second.published.last)
 
 
 def test_more_runs_that_agree_narrow_the_doubt() -> None:
@@ -238,11 +235,15 @@ def test_runs_that_lie_apart_widen_the_doubt() -> None:
 
 def test_what_most_runs_have_is_of_all() -> None:
     timed = run().timing
-    regular = replace(timed, periodic=True, lasting=True)
+    regular = replace(
+        timed,
+        published=replace(timed.published, lasting=True),
+        settled=replace(timed.settled, periodic=True),
+    )
 
     def flags(*runs: Timing) -> tuple[bool, bool]:
         both = pooled(runs)
-        return both.periodic, both.lasting
+        return both.settled.periodic, both.published.lasting
 
     assert flags(regular, timed) == (False, False)
     assert flags(regular, timed, regular) == (True, True)
@@ -273,7 +274,7 @@ def test_runs_that_log_intervals_are_told_apart_alike() -> None:
     near = [means(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
     assert unsure(near[:1], GOAL)
     both = pooled([found.timing for found in near])
-    assert (both.judged.every, both.settled_steps, both.runs) == (5, 120, 3)
+    assert (both.judged.every, both.settled.steps, both.runs) == (5, 120, 3)
     assert kind(means(LIMIT), means(1.1, seed=1), means(1.0, seed=2)) is Kind.TOO_SLOW
 
 

@@ -14,8 +14,8 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.validity import Started
 from plugins.logs import nodes
 from plugins.logs.formats import parser
+from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, parse
 from tests.unit.modes.traces import Trace

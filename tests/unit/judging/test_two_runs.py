@@ -9,8 +9,8 @@ import pytest
 
 from plugins.judging.validity import Started
 from plugins.logs.line_parser import MAX_RESTARTS
+from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic
 from tests.unit.examples import nemo2_text, outcome, parse, problems
 from tests.unit.judging.test_judge import judged as judged_outcome
 from tests.unit.stated import CASES, H100, JOB, judged, record, steps_of, text_of

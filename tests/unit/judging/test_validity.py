@@ -10,7 +10,7 @@ from plugins.baselines.baseline_file import accelerators
 from plugins.judging.validity import complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, parse, problems
 

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.judging.measurement import Measurement
 from plugins.judging.pace import explain, judge_pace
 from plugins.judging.steadiness import fell, instability, more_runs
+from plugins.judging.timing import timing
 from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step
-from plugins.metrics import Measurement
-from plugins.record.baseline import Tolerance
+from plugins.record.baseline import Statistic, Tolerance
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic, timing
 from tests.unit import examples
 from tests.unit.examples import STEP_TIME, measure, times
 
@@ -66,7 +66,8 @@ def test_both_in_or_both_out(statistic: str, factor: float, kind: Kind) -> None:
 @pytest.mark.parametrize(("factor", "told"), [(1.0003 / 0.95, "-5.03 %"), (0.9997 / 1.1, "+10.03 %")])
 def test_what_is_just_beyond_a_limit_does_not_look_like_it(factor: float, told: str) -> None:
     measured = measure(paced(1.0, s49=factor * STEP_TIME))
-    exact = replace(measured, timing=replace(measured.timing, step_time=factor * STEP_TIME, resolution=0.0))
+    published = replace(measured.timing.published, step_time=factor * STEP_TIME)
+    exact = replace(measured, timing=replace(measured.timing, published=published, resolution=0.0))
     found = judge_pace(exact, examples.target(), strict_last=True)
     assert found.fails
     assert f"{told} throughput (limit {told[0]}" in found.headline
@@ -103,7 +104,8 @@ def test_an_outlier_at_the_end_passes_with_a_remark() -> None:
 
 def test_an_outlier_behind_a_slow_interval_is_no_pass() -> None:
     found = measure(times(s49=13.1))
-    lasting = replace(found, timing=replace(found.timing, lasting=True))
+    published = replace(found.timing.published, lasting=True)
+    lasting = replace(found, timing=replace(found.timing, published=published))
     assert judge_pace(lasting, examples.target()).kind is Kind.NOISY
 
 
@@ -301,7 +303,7 @@ def test_stalls_beyond_their_limit_are_no_pass_although_the_mean_is_in_the_band(
 
 def test_stalls_at_equal_distances_below_their_limit_are_no_instability() -> None:
     found = measure(times(s12=13.0, s22=13.0, s32=13.0, s42=13.0))
-    assert found.timing.periodic
+    assert found.timing.settled.periodic
     assert instability(found, Tolerance())
     assert instability(found, Tolerance(hiccups=0.2)) == ""
 
@@ -579,6 +581,7 @@ def test_the_headline_of_a_pass_has_the_worse_of_last_step_and_steady_pace(
 
 @pytest.mark.parametrize(("spread", "runs"), [(0.015, 9), (0.004, 2)])
 def test_so_many_runs_bring_their_mean_two_standard_errors_from_the_limit(spread: float, runs: int) -> None:
-    measured: Any = SimpleNamespace(timing=SimpleNamespace(steady=10.0, mean=10.0, spread=spread))
+    settled = SimpleNamespace(mean=10.0, spread=spread)
+    measured: Any = SimpleNamespace(timing=SimpleNamespace(steady=10.0, settled=settled))
     band: Any = SimpleNamespace(slowest=10.1001, fastest=9.0)
     assert more_runs(measured, band) == f"about {runs} more runs would tell"

@@ -19,7 +19,7 @@ from backports import zstd
 from plugins.logs.formats import read
 from plugins.logs.origin import contents
 from plugins.logs.registry import FORMATS
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 
 LOG = examples.nemo2_text().encode()

@@ -10,8 +10,8 @@ import pytest
 
 from plugins.judging.shelving import Offer, offer_of
 from plugins.logs import Step
+from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
-from plugins.timing import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.own_tables import FIRST

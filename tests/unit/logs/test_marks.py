@@ -11,7 +11,7 @@ from plugins.baselines.baseline_file import Accelerator, accelerators
 from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, parse, problems
 

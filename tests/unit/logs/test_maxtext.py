@@ -15,7 +15,7 @@ from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.expansion import load_recipe
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 

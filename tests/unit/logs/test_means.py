@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from plugins.errors import ConfigError
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace import explain
+from plugins.judging.timing import levelled, timing
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.expansion import load_recipe
+from plugins.record.baseline import Statistic
 from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.suite.judged import write_case
-from plugins.timing import Statistic, levelled, timing
 from tests.unit import examples
 from tests.unit.examples import problems
 from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
@@ -168,20 +169,20 @@ def test_whatever_is_garbled_no_single_step_is_faster_than_the_fastest(
 def test_the_statistic_is_of_the_printed_means_and_the_rest_of_single_steps() -> None:
     raw = examples.times(s48=15.0)
     found = timing(steps(smoothed(raw)), LAST, FIVE)
-    assert found.step_time == smoothed(raw)[49] == found.last[1]
-    assert found.window == ((49, smoothed(raw)[49]),)
+    assert found.published.step_time == smoothed(raw)[49] == found.published.last[1]
+    assert found.published.window == ((49, smoothed(raw)[49]),)
     assert found.steady == pytest.approx(statistics.median(raw[40:]))
-    assert [i for i, _ in found.hiccups] == [i for i, _ in found.outliers] == [48]
+    assert [i for i, _ in found.settled.hiccups] == [i for i, _ in found.published.outliers] == [48]
     # The last printed mean reaches over steps 45 to 49.
-    assert found.without_outliers == pytest.approx(statistics.fmean([*raw[45:48], raw[49]]))
+    assert found.published.without_outliers == pytest.approx(statistics.fmean([*raw[45:48], raw[49]]))
 
 
 def test_the_window_reaches_back_over_what_its_first_means_hold() -> None:
     raw = examples.times(s11=40.0)
     found = timing(steps(smoothed(raw)), Statistic.parse("mean:15-40"), FIVE)
-    assert found.step_time == pytest.approx(statistics.fmean(smoothed(raw)[15:41]))
-    assert [i for i, _ in found.outliers] == [11]
-    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), FIVE).outliers == ()
+    assert found.published.step_time == pytest.approx(statistics.fmean(smoothed(raw)[15:41]))
+    assert [i for i, _ in found.published.outliers] == [11]
+    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), FIVE).published.outliers == ()
 
 
 @pytest.mark.parametrize("hiccups", [(30,), (30, 38), (10, 20, 30)])
@@ -189,7 +190,7 @@ def test_a_healthy_run_with_a_few_hiccups_passes(hiccups: tuple[int, ...]) -> No
     found = judged(examples.times(**{f"s{i}": 13.1 for i in hiccups}), statistic="mean:15-40")
     assert found.verdict.kind is Kind.PASSED, found.text
     assert found.measurement is not None
-    assert [i for i, _ in found.measurement.timing.hiccups] == list(hiccups)
+    assert [i for i, _ in found.measurement.timing.settled.hiccups] == list(hiccups)
 
 
 def test_a_last_mean_that_is_out_because_of_one_step_is_explained_by_it() -> None:
@@ -229,9 +230,14 @@ def test_a_run_that_slows_down_at_its_end_never_passes(garbled: tuple[int, ...])
 
 def test_the_warm_up_of_the_published_file_does_not_reach_into_its_hiccups() -> None:
     found = timing(steps(SECONDS), Statistic.parse("mean:15-40"), FIVE)
-    assert f"{found.step_time:.8f}" == "25.25968772"
-    assert [i for i, _ in found.hiccups] == [46, 47]
-    assert [i for i, _ in timing(steps(SECONDS), Statistic.parse("mean:15-40")).hiccups] == [46, 47, 48, 49]
+    assert f"{found.published.step_time:.8f}" == "25.25968772"
+    assert [i for i, _ in found.settled.hiccups] == [46, 47]
+    assert [i for i, _ in timing(steps(SECONDS), Statistic.parse("mean:15-40")).settled.hiccups] == [
+        46,
+        47,
+        48,
+        49,
+    ]
 
 
 @pytest.mark.parametrize("first", [30.0, 100.0])

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from plugins.logs import Step
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.logs.test_megatron_lm import line

@@ -10,7 +10,7 @@ import pytest
 from plugins.judging.validity import complete
 from plugins.logs import Step
 from plugins.logs.means import Means
-from plugins.timing import Statistic
+from plugins.record.baseline import Statistic
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 

@@ -15,6 +15,7 @@ from plugins.baselines.store import Baseline
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.judging.model import flops_of_a_step
+from plugins.judging.timing import levelled
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
 from plugins.metrics import FlopsDefinition
@@ -22,7 +23,6 @@ from plugins.modes.checkpoints import Written
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
-from plugins.timing import levelled
 from tests.unit import aks, examples
 from tests.unit.logs.test_public_logs import log_of
 
@@ -185,7 +185,7 @@ def test_a_time_between_dispatches_is_no_step_time() -> None:
     assert found is not None
     known = {step.index: step.seconds for step in levelled(log_of(DISPATCHED).steps)}
     assert [known[index] for index in (6, 7, 37, 38)] == pytest.approx([0.1335, 0.1335, 0.135, 0.135])
-    assert 37 not in dict(found.timing.hiccups)
+    assert 37 not in dict(found.timing.settled.hiccups)
     assert sum(s or 0 for s in known.values()) == pytest.approx(
         sum(step.seconds or 0 for step in log_of(DISPATCHED).steps)
     )

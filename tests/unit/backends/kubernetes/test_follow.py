@@ -14,7 +14,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import follow
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.follow import Logs
-from fixtures.backends.kubernetes.logs import Read
+from fixtures.backends.kubernetes.logs import Overtaken, Read
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.errors import Unreachable
 from plugins.record.job import JobRef
@@ -178,6 +178,36 @@ def test_a_file_that_a_kubelet_skips_is_a_gap_and_the_next_one_comes_once(
     assert len(session.lost) == 1
 
 
+def test_a_gap_is_told_once_though_the_connection_breaks_behind_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading brings lines up to an offset, and then breaks. The first is overtaken, and the second finds nothing."""
+    broken, end = Unreachable("the connection broke"), LogPlace("pod-0")
+    readings = iter([((1,), Overtaken()), ((), None), ((2,), broken), ((3,), None)])
+
+    class Scripted:
+        opened = True
+
+        def __init__(self, _api: Api, _log: tuple[str, str, str], _place: LogPlace, **_how: bool) -> None:
+            self.stopped = threading.Event()
+
+        def __iter__(self) -> Iterator[Read]:
+            offsets, error = next(readings)
+            for offset in offsets:
+                yield Read(f"line {offset}\n".encode(), replace(end, offset=offset))
+            if error is not None:
+                raise error
+            if offsets:
+                self.stopped.wait(60)
+
+        def stop(self) -> None:
+            self.stopped.set()
+
+    monkeypatch.setattr(follow, "Reading", Scripted)
+    session.until("line 3")
+    assert (session.text, session.lost) == (["line 1", "line 2", "line 3"], ["line 2"])
+
+
 def test_a_clock_that_is_put_back_costs_no_line(kubelet: Kubelet, session: Session) -> None:
     spoken(kubelet, 0, 5)
     session.until("line 4")
@@ -215,7 +245,7 @@ def test_a_silent_log_is_read_besides_more_and_more_seldom(kubelet: Kubelet, ses
     spoken(kubelet, 0, 5)
     session.until("line 4")
     # Only from here on: while the first lines are on their way, each look would read besides.
-    session.logs._feeds[JOB.name]._silence = 0.01
+    session.logs._feeds[JOB.name].doubt.silence = 0.01
     ends = time.monotonic() + 0.5
     while time.monotonic() < ends or kubelet.asked.count(False) < 2:
         session.look()
@@ -294,9 +324,9 @@ def test_what_came_before_the_pod_went_is_kept(kubelet: Kubelet, session: Sessio
     spoken(kubelet, 0, 1)
     session.until("line 0")
     spoken(kubelet, 1, 5)
-    feed = session.logs._feeds[JOB.name]
-    with feed._news:
-        assert feed._news.wait_for(lambda: feed._data.count(b"\n") == 4, 60)
+    buffer = session.logs._feeds[JOB.name].lines
+    with buffer.news:
+        assert buffer.news.wait_for(lambda: buffer.data.count(b"\n") == 4, 60)
     kubelet.status = 404
     found = list[bytes]()
     while (read := session.logs.last_lines(JOB, session.place)).data:
@@ -336,8 +366,8 @@ def test_whoever_does_not_take_it_makes_the_kubelet_wait(
     for _ in range(10):
         kubelet.say("x" * 999)
     assert kubelet.wait(1)
-    feed = session.logs._feeds[JOB.name]
-    assert len(feed._data) <= 11_000
+    buffer = session.logs._feeds[JOB.name].lines
+    assert len(buffer.data) <= 11_000
     session.until_it(lambda: len(session.text) == 10)
 
 
