@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pacemark import bundle, runs
-from plugins.errors import ConfigError
-from plugins.words import shown
+from plugins.base.errors import ConfigError
+from plugins.base.words import shown
 
 _COMMANDS = {**runs.COMMANDS, **bundle.COMMANDS}
 

@@ -20,13 +20,13 @@ from fixtures.runs.leaks import leaks
 from fixtures.runs.ledger import damage_of, read_ledger
 from fixtures.runs.lock import RunLock
 from pacemark import Command
+from plugins.base.errors import ConfigError
+from plugins.base.files import below, from_here
 from plugins.bundle import archive, statement
 from plugins.bundle.examination import OF_RUN
 from plugins.bundle.findings import SECONDS, Examination, add_seconds, print_findings, print_line, within
 from plugins.bundle.statement import SBOM, STAMP, bill
 from plugins.bundle.verification import check_files, check_signatures, check_stamp, opened
-from plugins.errors import ConfigError
-from plugins.files import below, from_here
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
 from plugins.reports.checkout import VERSION
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from fixtures.runs.folders import find_record, find_run
 from pacemark import Command
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.judging.rejudge import Basis
 from plugins.record.folder import FAILING_NODES
 from plugins.record.stored import read_summary
 from plugins.record.verdict import FAIL_IF, Kind, Outcome
-from plugins.rejudge import Basis
 from plugins.reports.checkout import CHECKOUT
 from plugins.reports.comparison import (
     Runs,

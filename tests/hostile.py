@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.outcome import Outcome
 from plugins.suite.session import case_of
 from tests.system import support
 from tests.unit import examples

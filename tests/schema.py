@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from plugins.files import write_whole
+from plugins.base.files import write_whole
 from plugins.record.lines import Part
 from plugins.record.summary import Summary
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from plugins.acceptance.scaling import RunShown, Shown, curves, groups
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import meant
 from plugins.judging.choice import Repeats
 from plugins.recipes.cases import Case
 from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, Waiver
 from plugins.record.summary import AcceptanceRecord, WaivedCase
 from plugins.record.verdict import Kind, Outcome
-from plugins.yamlfile import meant
 
 # A step time may follow from tokens/s.
 _SAME = 1e-4

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from plugins.files import write_whole
+from plugins.base.files import write_whole
+from plugins.base.words import counted
 from plugins.isolation.answer import SHOWN, percent
 from plugins.isolation.evidence import LEAST, SHARE, Peers, two_kinds
 from plugins.record.case import CaseRecord
@@ -19,7 +20,6 @@ from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job_record import EarlierJob
 from plugins.record.summary import NodeState, ScreenedNode, Screening, Summary
 from plugins.record.verdict import Kind
-from plugins.words import counted
 
 FEWEST = 3
 """Fewer nodes are not compared with each other."""
@@ -232,7 +232,7 @@ def print_screening(screening: Screening, file: TextIO, width: int, *, colour: b
     # It is slow to import, and only needed once jobs have run.
     from rich.text import Text
 
-    from plugins.console import PlainConsole
+    from plugins.base.console import PlainConsole
 
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     passing = screening.having(NodeState.PASSING)

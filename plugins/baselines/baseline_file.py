@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from plugins.errors import ConfigError
-from plugins.metrics import FlopsDefinition
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import Stated, Strict, load
+from plugins.baselines.metrics import FlopsDefinition
 from plugins.recipes.models import Mlp
 from plugins.record.baseline import Recorded, Statistic, Tolerance
-from plugins.yamlfile import Stated, Strict, load
 
 CONFIGURATION = (
     *("sequence_length", "layers", "tp", "pp", "cp", "vp", "ep", "fsdp", "dp", "mbs", "gbs", "ga"),

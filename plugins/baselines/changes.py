@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from plugins.base.words import nodes_in_words
 from plugins.logs import Log
-from plugins.outcome import Outcome
 from plugins.record.baseline import Recorded
-from plugins.words import nodes_in_words
+from plugins.record.outcome import Outcome
 
 # Reports show this much of a digest, which is enough to tell two apart. Records have all of it.
 _DIGEST = re.compile(r"\b(sha\d{3}:[0-9a-f]{12})[0-9a-f]+")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Primary, accelerators
-from plugins.baselines.store import Baseline, tables_of, unfit
-from plugins.metrics import (
+from plugins.baselines.metrics import (
     FlopsDefinition,
     MfuBasis,
     days_per_1t_tokens,
@@ -18,6 +17,7 @@ from plugins.metrics import (
     possible_mfu,
     tokens_per_second,
 )
+from plugins.baselines.store import Baseline, tables_of, unfit
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
 

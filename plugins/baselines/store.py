@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import ACCELERATORS, Cell, Reference, Table, load_baselines
 from plugins.baselines.changes import shown
-from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import AgreedTolerance, ExpectedRange, Statistic, Tolerance
 

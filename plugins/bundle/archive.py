@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from plugins.errors import ConfigError
-from plugins.words import shown
+from plugins.base.errors import ConfigError
+from plugins.base.words import shown
 
 MOST_MEMBERS = 100_000
 MOST_BYTES = 4 << 30

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import Table, accelerators
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
@@ -15,18 +16,17 @@ from plugins.baselines.store import Baseline, find, references
 from plugins.bundle.findings import Examination, differing, few
 from plugins.bundle.run import BundledRun, named
 from plugins.bundle.statement import NewerFormat
-from plugins.errors import ConfigError
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds.timed import BY_AGREED
 from plugins.modes.checkpoints import GB
-from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import BASIS, CASE, SUMMARY
 from plugins.record.job import REPLAY, Job
 from plugins.record.lines import JOBS_LOG
+from plugins.record.outcome import outcome_of
 from plugins.record.plan import PLAN, Plan
 from plugins.record.stored import case_as_json, read_case
 from plugins.record.verdict import Kind, LeftOut

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from plugins.base.errors import ConfigError
 from plugins.bundle.cases import check_cases, left_out
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.plan import check_plan
 from plugins.bundle.run import BundledRun, named, read_jobs
 from plugins.bundle.statement import ENVELOPE, SBOM, STAMP, once
-from plugins.errors import ConfigError
 from plugins.record.folder import BASIS, SENT, SUMMARY, digests, try_folder
 from plugins.record.job import REPLAY, SETUP_CASE, Job, Times
 from plugins.record.lines import JOBS_LOG, stamp

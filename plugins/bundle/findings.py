@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from plugins.base.words import cut, first_of, shown
 from plugins.record.plan import Decision
 from plugins.record.verdict import Kind
-from plugins.words import cut, first_of, shown
 
 _SHOWN = 120
 _MOST = 6

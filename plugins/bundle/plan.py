@@ -10,12 +10,13 @@ from pathlib import Path
 from plugins.acceptance.decision import AGAINST, acceptance_lines, asked, decide, waivers, why_ended
 from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves, scaling_record
 from plugins.acceptance.screening import screening
+from plugins.base.errors import ConfigError
 from plugins.bundle.cases import agreed_terms
 from plugins.bundle.findings import Examination, differing
 from plugins.bundle.run import BundledRun
-from plugins.errors import ConfigError
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice
+from plugins.judging.job_files import ParsedLogs
+from plugins.judging.rejudge import promised_otherwise
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.record.case import CaseRecord
@@ -24,7 +25,6 @@ from plugins.record.job import REPLAY
 from plugins.record.plan import PLAN, Agreed, Plan, parse_plan
 from plugins.record.stored import as_json
 from plugins.record.summary import AcceptanceRecord, Summary
-from plugins.rejudge import promised_otherwise
 
 _THE_RUN = "the run"
 """By this `decide` says why a run is no evidence at all."""

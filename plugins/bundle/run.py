@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from plugins.base.errors import ConfigError
+from plugins.base.words import first_of
 from plugins.bundle.findings import Examination
 from plugins.bundle.statement import once
-from plugins.errors import ConfigError
+from plugins.judging.rejudge import Basis
 from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG, Line, OtherVersionError, Replay, Run, parsed, text_of
 from plugins.record.summary import Summary
-from plugins.rejudge import Basis
-from plugins.words import first_of
 
 _MOST = 3
 # A job is one of these before its submission is answered.

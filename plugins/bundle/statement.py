@@ -17,7 +17,7 @@ from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.reports.checkout import VERSION
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plugins.base.errors import ConfigError
 from plugins.bundle import statement
 from plugins.bundle.archive import Archive, digest, rewrite
 from plugins.bundle.examination import MOST_BYTES, examine
 from plugins.bundle.findings import Examination
-from plugins.errors import ConfigError
 from plugins.reports.checkout import CHECKOUT, VERSION
 
 if TYPE_CHECKING:

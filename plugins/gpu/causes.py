@@ -7,8 +7,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from plugins.base.words import listed
 from plugins.gpu.samples import POWER_CAP, Gpus, Process, Series, State
-from plugins.words import listed
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons.
 _SET_CLOCK = 0x2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from plugins.base.words import first_of
 from plugins.isolation.probes import Result
-from plugins.words import first_of
 
 # So many nodes are named in a sentence.
 SHOWN = 8

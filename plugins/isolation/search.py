@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from plugins.base.words import first_of
 from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
 from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, slow_leaves
 from plugins.isolation.evidence import (
@@ -27,7 +28,6 @@ from plugins.isolation.evidence import (
 )
 from plugins.isolation.probes import Nodes, Result, Search
 from plugins.isolation.rounds import Unequal, good_pairs, measure
-from plugins.words import first_of
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE

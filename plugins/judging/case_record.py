@@ -8,19 +8,19 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from plugins.baselines.expected import Expected
+from plugins.baselines.metrics import MfuBasis
 from plugins.gpu.causes import unlike
 from plugins.judging import identity
 from plugins.judging.judgement import Judgement
 from plugins.judging.measurement import Measurement, Timing
 from plugins.judging.pace import beside
 from plugins.judging.verdicts import Band
-from plugins.metrics import MfuBasis
 from plugins.modes.checkpoints import Written
-from plugins.outcome import Isolated
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord
 from plugins.record.job_record import EarlierJob
 from plugins.record.lines import Part
+from plugins.record.outcome import Isolated
 
 _Part = TypeVar("_Part", bound=Part)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from plugins.base.yamlfile import Strict
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
 from plugins.recipes.models import SiteModel
 from plugins.record.baseline import AgreedTolerance
-from plugins.yamlfile import Strict
 
 
 class Choice(Strict):

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from plugins.baselines.expected_range import Numbers, extrapolated, numbers
+from plugins.baselines.metrics import MfuBasis
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
-from plugins.job_files import ParsedLogs, read_artefacts
 from plugins.judging import cpus
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.complaints import BAR, BROKEN_OFF, complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
+from plugins.judging.job_files import ParsedLogs, read_artefacts
 from plugins.judging.validity import UNKNOWN, Started, TimedRun
 from plugins.logs import Log
 from plugins.logs.formats import parser
-from plugins.metrics import MfuBasis
 from plugins.modes.artefacts import Artefacts
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import Statistic
 from plugins.record.folder import ERRORS, OWN_LOG, try_folder
+from plugins.record.outcome import Outcome
 
 _LINES, _WIDTH = 8, 200
 """So many lines of a log are quoted, each up to this width."""

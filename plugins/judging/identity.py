@@ -10,11 +10,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from plugins.base.words import counted, first_of
 from plugins.judging.model import counted_by, flops_printed
 from plugins.logs import Log
 from plugins.logs.log import Fact, type_of
 from plugins.recipes.cases import Case
-from plugins.words import counted, first_of
 
 # The facts of each kind in the record. Parallel sizes and batches identify nothing, because many models share them.
 _KINDS = {

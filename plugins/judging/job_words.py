@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from plugins.base.words import counted, nodes_in_words
 from plugins.baselines.changes import mixed
 from plugins.judging import identity
 from plugins.judging.evidence import Evidence
@@ -12,10 +13,9 @@ from plugins.judging.model import uncounted
 from plugins.judging.validity.run import listed, without_time
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, node_list
-from plugins.words import counted, nodes_in_words
+from plugins.record.outcome import Outcome
 
 SLOW_RANK = 0.02
 """If the step time of the slowest process is above the median of all by this share, a remark names the process."""

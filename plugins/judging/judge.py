@@ -18,9 +18,9 @@ from plugins.judging.judgement import Conclusion, Judgement, ended
 from plugins.judging.kinds import kind_of
 from plugins.judging.kinds.timed import judge_given_up
 from plugins.judging.repeats import unsure
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case
 from plugins.record.job import REPLAY
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 
 

@@ -15,9 +15,9 @@ from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.modes.artefacts import Artefacts
 from plugins.modes.checkpoints import Written
-from plugins.outcome import Isolated, Outcome
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
+from plugins.record.outcome import Isolated, Outcome
 from plugins.record.verdict import Kind
 
 

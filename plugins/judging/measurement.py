@@ -10,8 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plugins.baselines.metrics import (
+    MfuBasis,
+    days_per_1t_tokens,
+    possible_mfu,
+    tflops_per_gpu,
+    tokens_per_second,
+)
 from plugins.logs.means import Means
-from plugins.metrics import MfuBasis, days_per_1t_tokens, possible_mfu, tflops_per_gpu, tokens_per_second
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
 

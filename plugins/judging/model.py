@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.logs import FlopsName, Log, Step
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from plugins.base.yaml_text import as_yaml
+from plugins.base.yamlfile import Stated, Strict
 from plugins.baselines.baseline_file import BaselineFile, Cell, Table
 from plugins.baselines.changes import differences, nodes_of
+from plugins.baselines.metrics import FlopsDefinition
 from plugins.judging.cpus import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
 from plugins.judging.measurement import Measurement
 from plugins.judging.steadiness import instability
-from plugins.metrics import FlopsDefinition
 from plugins.record.baseline import Recorded, Tolerance
 from plugins.record.verdict import Kind
-from plugins.yaml_text import as_yaml
-from plugins.yamlfile import Stated, Strict
 
 # If outliers move the statistic by more than this share, other runs cannot be compared with it.
 MOVED_BY_OUTLIERS = 0.01

@@ -7,13 +7,13 @@ import random
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from plugins.base.scatter import regular
 from plugins.judging.figures import percent, seconds, signed, steps_listed
 from plugins.judging.measurement import MEDIAN_ERROR, Measurement
 from plugins.judging.verdicts import Band
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance
 from plugins.record.verdict import Kind
-from plugins.scatter import regular
 
 MAX_USEFUL_RUNS = 20
 """If more runs than this are needed to decide, the verdict says so and gives no number."""

@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from plugins.base.scatter import regular, robust_sigma, scatter
 from plugins.judging.measurement import MEDIAN_ERROR, OUTLIER_FLOOR, Line, Published, Settled, Timing
 from plugins.logs import Step
 from plugins.logs.means import SINGLE, Means
 from plugins.record.baseline import Statistic
-from plugins.scatter import regular, robust_sigma, scatter
 
 # A line is an outlier if it is off the median by this many robust standard deviations of the settled lines.
 OUTLIER_SIGMAS = 5.0

@@ -51,7 +51,7 @@ def read_sample(line: str) -> ProcessorSample | None:
 Tells = Literal["", "rate", "configuration", "routing"]
 
 FlopsName = Literal["full-attention", "causal-attention", "nemotron-24.11"]
-"""How model FLOPs are counted (`plugins.metrics`)."""
+"""How model FLOPs are counted (`plugins.baselines.metrics`)."""
 
 PrintedMeans = Literal["none", "intervals", "moving", "separable"]
 """What means over several steps a format may print; `means` in `recipe.yaml` says over how many.

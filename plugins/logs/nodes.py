@@ -15,9 +15,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from plugins.base.words import first_of, listed
 from plugins.logs.log import HostError, Process
 from plugins.logs.nccl import Digest
-from plugins.words import first_of, listed
 
 _NCCL = b"NCCL version "
 GPUS = b", GPUs and driver: "

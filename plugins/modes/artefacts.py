@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from pydantic import Field, ValidationError
 
-from plugins.errors import Infrastructure
+from plugins.base.errors import Infrastructure
+from plugins.base.words import first_of, shown
+from plugins.base.yamlfile import Strict, first_mistake
 from plugins.modes.profiles import ProfileDigest
 from plugins.modes.traces import NcclDigest
 from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
-from plugins.words import first_of, shown
-from plugins.yamlfile import Strict, first_mistake
 
 
 class Artefacts(Strict):

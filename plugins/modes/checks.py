@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from plugins.base.words import counted, listed
 from plugins.logs.nodes import named, other_networks, some_hosts
 from plugins.modes import checkpoints
 from plugins.modes.artefacts import Artefacts, are, few
@@ -15,7 +16,6 @@ from plugins.modes.traces import NcclDigest, Rank
 from plugins.recipes.cases import Case
 from plugins.recipes.variants import Profiles
 from plugins.record.case import File
-from plugins.words import counted, listed
 
 # If more of the calls than this share cannot be read, the trace is of a format that is not known, or damaged. NeMo-Run
 # asks for output without buffers (SLURM_UNBUFFEREDIO), with which srun tears lines of ranks that print at once.

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.svg import stacked_bars
+from plugins.base.words import shown
+from plugins.base.yamlfile import Strict, first_mistake
 from plugins.modes.nsys import MOST_ERRORS, MOST_PROFILES, MOST_STEPS
-from plugins.svg import stacked_bars
-from plugins.words import shown
-from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1 << 20
 _NAMES = 400

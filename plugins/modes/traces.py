@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from plugins.errors import Infrastructure
+from plugins.base.errors import Infrastructure
+from plugins.base.svg import stacked_bars
+from plugins.base.yamlfile import Strict, first_mistake
 from plugins.logs.log import Process
-from plugins.svg import stacked_bars
-from plugins.yamlfile import Strict, first_mistake
 
 MOST_BYTES = 1_000_000
 """No digest is longer."""

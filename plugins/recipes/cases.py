@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.isolation import PROOF
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.models import Measure, Model

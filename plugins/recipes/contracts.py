@@ -6,9 +6,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, field_validator, model_validator
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import Strict, form
 from plugins.recipes.models import Dtype
-from plugins.yamlfile import Strict, form
 
 
 def compiled(text: str) -> re.Pattern[str]:

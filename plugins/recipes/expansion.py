@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
 from plugins.recipes.models import Group, Model, SiteModel
 from plugins.recipes.recipe_file import RecipeFile, read_recipe, read_releases

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from plugins.base.yamlfile import Strict, form
 from plugins.logs import FlopsName
-from plugins.yamlfile import Strict, form
 
 Count = Annotated[int, Field(gt=0)]
 Matrices = Literal[2, 3]

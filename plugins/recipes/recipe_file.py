@@ -8,13 +8,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import Strict, form, load, meant
 from plugins.logs.means import Means
 from plugins.logs.registry import FORMATS
 from plugins.recipes.contracts import Launch, Manifest, compiled
 from plugins.recipes.models import Dtype, Group, MeansKeys, Measure, Model, OwnModels
 from plugins.recipes.variants import Checkpoint, Variant
-from plugins.yamlfile import Strict, form, load, meant
 
 ReleaseName = Annotated[
     str,

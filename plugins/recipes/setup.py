@@ -9,9 +9,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from plugins.base.yamlfile import Strict, form, load
 from plugins.recipes.arithmetic import Expression, Term, evaluate, fill
 from plugins.recipes.contracts import Documents, PatternText, ValueName, compiled
-from plugins.yamlfile import Strict, form, load
 
 NO_STORAGE = "none"
 

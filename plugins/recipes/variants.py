@@ -5,9 +5,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from plugins.base.yamlfile import Strict, form
 from plugins.recipes.arithmetic import Expression, evaluate
 from plugins.recipes.contracts import PatternText, compiled
-from plugins.yamlfile import Strict, form
 
 
 class PublishedSave(Strict):

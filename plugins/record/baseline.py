@@ -6,9 +6,9 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import Day, Stated, Strict
 from plugins.record.lines import Part
-from plugins.yamlfile import Day, Stated, Strict
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from plugins.base.yamlfile import Strict
 from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Job, screened_node
 from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.lines import Part
 from plugins.record.verdict import Kind
-from plugins.yamlfile import Strict
 
 
 @dataclass(frozen=True, kw_only=True)

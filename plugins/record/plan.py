@@ -11,11 +11,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from plugins.base.yaml_text import read_bytes
+from plugins.base.yamlfile import Stated, Strict, parse
 from plugins.record.baseline import AgreedTolerance
 from plugins.record.job import node_names
 from plugins.record.verdict import Kind
-from plugins.yaml_text import read_bytes
-from plugins.yamlfile import Stated, Strict, parse
 
 PLAN = "acceptance.yaml"
 """The name of the run's own copy of its plan."""

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from plugins.errors import ConfigError
-from plugins.files import write_json
+from plugins.base.errors import ConfigError
+from plugins.base.files import write_json
+from plugins.base.yamlfile import first_mistake
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, SUMMARY
 from plugins.record.summary import SCHEMA, Summary
-from plugins.yamlfile import first_mistake
 
 R = TypeVar("R")
 

@@ -17,8 +17,9 @@ import pytest
 from allure_commons.logger import AllureFileLogger
 from allure_commons.model2 import TestResultContainer
 
-from plugins.errors import Lost
-from plugins.files import write_json, write_whole
+from plugins.base.errors import Lost
+from plugins.base.files import write_json, write_whole
+from plugins.base.words import as_html, shown
 from plugins.judging.judgement import Judgement
 from plugins.judging.measurement import Measurement
 from plugins.modes.profiles import shares_svg
@@ -30,7 +31,6 @@ from plugins.record.job import Times
 from plugins.record.summary import Summary
 from plugins.record.verdict import Kind
 from plugins.reports.plot import drawable, steps_svg
-from plugins.words import as_html, shown
 
 # In the order of Allure's tab: the verdicts on the cluster's pace come first.
 _CATEGORIES = (

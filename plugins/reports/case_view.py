@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS
+from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.verdict import Kind
 from plugins.reports.markup import markup
 from plugins.reports.plot import COLUMNS, drawable, steps_svg, with_ids

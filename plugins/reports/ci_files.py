@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from plugins.acceptance.screening import compares
-from plugins.files import write_json, write_whole
+from plugins.base.files import write_json, write_whole
+from plugins.base.words import nodes_in_words, shown
 from plugins.judging.judgement import Judgement
-from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CTRF, METRICS
 from plugins.record.job_record import JobRecord
 from plugins.record.lines import stamp
+from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
 from plugins.reports.markup import template
-from plugins.words import nodes_in_words, shown
 
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
 _FIGURES = {

@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
+from plugins.base.words import nodes_in_words
 from plugins.judging.pairs import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
 from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary
 from plugins.record.summary import Summary
 from plugins.record.verdict import FAIL_IF, Kind
-from plugins.words import nodes_in_words
 
 COMPARISON = "comparison.json"
 
@@ -171,7 +171,7 @@ def print_comparison(runs: Runs, file: TextIO, width: int, *, colour: bool) -> N
     """Print what differs first, then a row for each case, and then what else changed."""
     from rich.text import Text
 
-    from plugins.console import PlainConsole
+    from plugins.base.console import PlainConsole
 
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)
     comparison = runs.comparison

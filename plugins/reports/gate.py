@@ -10,12 +10,12 @@ from functools import cached_property
 
 from plugins.acceptance.decision import AGAINST, decide, waivers
 from plugins.acceptance.scaling import UNCHOSEN, RunShown, Shown, curves, scaling_beside, scaling_record
+from plugins.base.words import counted
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.plan import Agreed, Decision
 from plugins.record.summary import AcceptanceRecord, Ending, NodeState, Scaling, Screening, Summary
 from plugins.record.verdict import Kind, Outcome
-from plugins.words import counted
 
 # The first of these that a case has is the session's. A finding on the cluster comes first, because no retry
 # removes it; then what would be judged if it ran again.

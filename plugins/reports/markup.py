@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plugins.files import write_whole
-from plugins.words import markdown_code, markdown_text, nodes_in_words, shown
+from plugins.base.files import write_whole
+from plugins.base.words import markdown_code, markdown_text, nodes_in_words, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from plugins.acceptance import screening
-from plugins.errors import ConfigError
-from plugins.files import write_whole
+from plugins.base.errors import ConfigError
+from plugins.base.files import write_whole
+from plugins.base.words import shown
 from plugins.record.plan import Plan
 from plugins.record.stored import prepare, read_summary
 from plugins.record.summary import Scaling, Summary
@@ -24,7 +25,6 @@ from plugins.record.verdict import PACED
 from plugins.reports.case_view import SIGNS, CaseView
 from plugins.reports.markup import TEMPLATES, markup, template
 from plugins.reports.plot import COLUMNS, scaling_svg, with_ids
-from plugins.words import shown
 
 HTML, MARKDOWN = "report.html", "report.md"
 

@@ -12,11 +12,11 @@ from math import ceil, floor, log2, log10
 from operator import itemgetter
 from typing import NamedTuple
 
+from plugins.base.svg import Svg, pixels
+from plugins.base.words import counted
 from plugins.record.baseline import Statistic
 from plugins.record.case import CaseRecord
 from plugins.record.summary import Scaling
-from plugins.svg import Svg, pixels
-from plugins.words import counted
 
 WIDTH, HEIGHT = 860, 300
 COLUMNS = 400

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TextIO
 
+from plugins.base.words import shown
 from plugins.record.case import CaseRecord
 from plugins.record.verdict import Kind
-from plugins.words import shown
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
 _COLOURS = {
@@ -53,7 +53,7 @@ def print_table(
     # It is slow to import, and only needed once jobs have run.
     from rich.text import Text
 
-    from plugins.console import PlainConsole, fitting
+    from plugins.base.console import PlainConsole, fitting
 
     records = sorted(records, key=lambda record: _GROUPS.index(record.verdict))
     console = PlainConsole(file=file, width=width, force_terminal=colour, no_color=not colour)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plugins.judging.judgement import Judgement
     from plugins.judging.measurement import Measurement
     from plugins.modes.checkpoints import Written
-    from plugins.outcome import Outcome
+    from plugins.record.outcome import Outcome
     from plugins.suite.measured import Figures, Promise, Targets
 
 MEASURED = "plugins.suite.measured"

@@ -15,24 +15,24 @@ from typing import Any
 
 import pytest
 
-from plugins.errors import ConfigError
-from plugins.files import write_whole
+from plugins.base.errors import ConfigError
+from plugins.base.files import write_whole
+from plugins.base.svg import Svg
 from plugins.gpu.samples import Gpus, Sample
-from plugins.job_files import ParsedLogs
 from plugins.judging.case_record import record_of
 from plugins.judging.choice import Setting
 from plugins.judging.evidence import read_evidence
+from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import Origin, offer_of
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.case import CaseRecord
 from plugins.record.folder import FAILING_NODES, GPUS_PLOT, GPUS_TABLE, PASSING_NODES, STEPS, make_case_folder
 from plugins.record.job import node_list
+from plugins.record.outcome import Outcome
 from plugins.record.stored import write_case as write_record
 from plugins.suite.session import CHOOSE, SITE_BASELINES, SiteBaselines, case_of, recipe_of
-from plugins.svg import Svg
 
 JUDGEMENT: pytest.StashKey[Judgement] = pytest.StashKey()
 """The judgement of the case of a test, from its judging until its test has ended."""

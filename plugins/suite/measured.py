@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from plugins.errors import Infrastructure, Lost
+from plugins.base.errors import Infrastructure, Lost
+from plugins.base.words import shown
 from plugins.judging.judgement import Judgement
 from plugins.judging.kinds import save
-from plugins.outcome import Outcome
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from plugins.reports import benchmark
 from plugins.suite.judged import JUDGEMENT, judge_item
 from plugins.suite.session import case_of
-from plugins.words import shown
 
 
 @dataclass(frozen=True)

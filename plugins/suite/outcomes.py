@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from plugins.errors import ConfigError, Invalid, Lost, RunError
+from plugins.base.errors import ConfigError, Invalid, Lost, RunError
+from plugins.base.words import shown
 from plugins.judging.judgement import Judgement
 from plugins.judging.verdicts import Verdict
 from plugins.record.folder import CASE
@@ -17,7 +18,6 @@ from plugins.reports import allure_view
 from plugins.reports.ci_files import junit_properties
 from plugins.suite.judged import JUDGEMENT, RECORD
 from plugins.suite.session import case_of, recipe_of
-from plugins.words import shown
 
 VERDICT = "pacemark_verdict"
 """The attribute of a test's report with the key of its case, the kind of its verdict, and its headline."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.choice import Choice
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell, Table
 from plugins.baselines.expected import Expected, counting, expected
+from plugins.baselines.metrics import FlopsDefinition
 from plugins.baselines.store import Baseline
 from plugins.judging.measurement import Measurement
 from plugins.judging.steadiness import PUBLISHED, Noise
 from plugins.judging.timing import timing
 from plugins.logs import Step
 from plugins.logs.numbers import resolution
-from plugins.metrics import FlopsDefinition
 from plugins.record.baseline import Statistic, Tolerance
 from tests.bench.mlperf import systems
 from tests.unit import examples

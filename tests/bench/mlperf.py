@@ -25,8 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from plugins.base.scatter import robust_sigma
 from plugins.judging.steadiness import Noise
-from plugins.scatter import robust_sigma
 
 REPOSITORY = "https://github.com/mlcommons/training_results_v5.1"
 COMMIT = "441d65f4445cd59687466533fd9f55399136e7a4"

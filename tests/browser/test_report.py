@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Dialog, Page, Route, sync_playwright
 
-from plugins.words import shown
+from plugins.base.words import shown
 from tests import hostile
 
 # Allure counts the readers of its reports; without a network the report is the same.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell as Line
 from plugins.baselines.baseline_file import Table
+from plugins.baselines.metrics import FlopsDefinition
 from plugins.baselines.store import Baseline, find
-from plugins.metrics import FlopsDefinition
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from tests.fuzz import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins.logs.formats import read
-from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
+from plugins.record.outcome import Outcome
 from tests.fuzz import broken, cells, health, identity, pace
 from tests.fuzz.cells import Cell
 from tests.fuzz.job import DAY, JOB_ID, Truth

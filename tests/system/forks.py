@@ -41,7 +41,7 @@ _IMPORTED_LATE = (
     "rich.live",
     "rich.table",
     "jinja2",
-    "plugins.console",
+    "plugins.base.console",
 )
 _MESSAGE = 1 << 17
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import SubmitError
+from plugins.base.errors import SubmitError
 from plugins.record.job import Phase
 from tests.lab.k8s import manifests
 from tests.lab.k8s.cluster import KubernetesLab

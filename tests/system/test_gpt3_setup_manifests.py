@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plugins.yamlfile import load_documents
+from plugins.base.yamlfile import load_documents
 from tests.lab.k8s.api import ApiError, collection
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.unit import gpt3_setup

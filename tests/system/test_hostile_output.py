@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from plugins.words import shown
+from plugins.base.words import shown
 from tests.lab.scripted import Fault, Script, ScriptedLab, ending
 from tests.system.scripted import Session, play
 

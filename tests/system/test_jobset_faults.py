@@ -20,7 +20,7 @@ from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
-from plugins.errors import Infrastructure, Unreachable
+from plugins.base.errors import Infrastructure, Unreachable
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef
 from tests.lab.k8s import manifests

@@ -18,7 +18,7 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
-from plugins.errors import SubmitError
+from plugins.base.errors import SubmitError
 from plugins.recipes.cases import Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef, Phase

@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.site import load_site
-from plugins.errors import SubmitError
+from plugins.base.errors import SubmitError
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from plugins.files import write_json
+from plugins.base.files import write_json
 from plugins.record.job import node_list
 from tests.lab.prober import Prober
 from tests.system.faults import MakeTrial, Trial

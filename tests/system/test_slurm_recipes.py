@@ -13,7 +13,7 @@ from fixtures.backends.base import LogPlace
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.site import load_site
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef, Phase

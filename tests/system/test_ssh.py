@@ -14,7 +14,7 @@ import pytest
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from tests.lab.scripted import ScriptedLab
 from tests.lab.sshd import few_sessions
 from tests.system.support import GUARD, until

@@ -14,10 +14,10 @@ from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
 from fixtures.backends.kubernetes.section import Kubernetes
+from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
-from plugins.yaml_text import Loader
 from tests.unit import examples
 from tests.unit.logs.test_megatron_lm import line
 

@@ -15,7 +15,7 @@ from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG

@@ -15,6 +15,7 @@ import pytest
 
 from plugins.baselines.expected import Expected, counting, expected
 from plugins.baselines.expected_range import numbers
+from plugins.baselines.metrics import MfuBasis
 from plugins.baselines.store import Baseline, find
 from plugins.gpu.samples import Gpus
 from plugins.judging import validity
@@ -28,12 +29,11 @@ from plugins.judging.validity import TimedRun
 from plugins.logs import Log, Step
 from plugins.logs.formats import read
 from plugins.logs.numbers import resolution
-from plugins.metrics import MfuBasis
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
 from plugins.record.job import Job, JobRef, Phase
+from plugins.record.outcome import Outcome
 from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg
 

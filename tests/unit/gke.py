@@ -12,7 +12,7 @@ import yaml
 
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
-from plugins.yaml_text import Loader
+from plugins.base.yaml_text import Loader
 from tests.unit import examples
 
 NAME = "pmk-20250411-120000-ab12-70b-fp8-512gpus"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plugins.base.yamlfile import load
 from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.judging.judgement import Judgement
@@ -15,7 +16,6 @@ from plugins.judging.shelving import Offer, Origin, as_text, offer_of, shelve
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind
-from plugins.yamlfile import load
 from tests.unit import examples
 
 FIRST, SECOND, THIRD = (

@@ -19,13 +19,13 @@ from fixtures.runs.ledger import Ledger, read_ledger
 from plugins.acceptance.decision import acceptance_lines, decide
 from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_lines
 from plugins.judging.choice import Choice, Setting
+from plugins.judging.rejudge import rejudged, write_basis
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.lines import JOBS_LOG
 from plugins.record.plan import PLAN, Agreed, Plan
 from plugins.record.summary import Ending, Scale, Scaling, WaivedCase
 from plugins.record.verdict import Kind, Outcome
-from plugins.rejudge import rejudged, write_basis
 from plugins.reports.gate import CODES, SessionState, ending_of
 from tests.system.support import Run, pacemark
 from tests.unit import examples

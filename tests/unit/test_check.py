@@ -10,7 +10,7 @@ from fixtures.backends.base import Findings
 from fixtures.backends.replay import ReplayBackend
 from fixtures.session.dry import check
 from fixtures.session.prospects import baseline_of
-from plugins.errors import Absent, SiteError, Unreachable
+from plugins.base.errors import Absent, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from tests.unit import examples
 from tests.unit.chosen import chosen

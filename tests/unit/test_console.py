@@ -12,12 +12,12 @@ from rich.table import Table
 
 from fixtures.runs.folders import print_runs, say
 from fixtures.runs.ledger import Ledger
-from plugins.console import PlainConsole
+from plugins.base.console import PlainConsole
+from plugins.base.words import shown
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.lines import JOBS_LOG
 from plugins.reports.terminal import print_table
-from plugins.words import shown
 from tests.unit import examples
 from tests.unit.jobs_log import planned, rewrite
 

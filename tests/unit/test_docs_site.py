@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fixtures.site import site_model
+from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Recipe
-from plugins.yaml_text import Loader
 from tests.docs import __main__ as docs
 from tests.docs import pages, suites, tables
 from tests.docs.schema import Tables

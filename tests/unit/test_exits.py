@@ -24,11 +24,11 @@ from fixtures.backends.slurm.job_table import JobTable, from_scontrol
 from fixtures.backends.slurm.states import Explanations
 from fixtures.fleet.follow import cleaned
 from fixtures.site import load_site
-from plugins.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError, SubmitError
+from plugins.base.svg import Svg
+from plugins.base.words import as_html, brief, html_text, markdown_code, markdown_text, shown
+from plugins.base.yaml_text import as_yaml
 from plugins.record.job import JobRef, JobState, Phase
-from plugins.svg import Svg
-from plugins.words import as_html, brief, html_text, markdown_code, markdown_text, shown
-from plugins.yaml_text import as_yaml
 from tests import hostile
 from tests.unit.backends.kubernetes import test_states
 from tests.unit.reports.test_page import Reader
@@ -219,11 +219,11 @@ def test_a_megabyte_of_a_reason_is_cut() -> None:
 
 # Who may call what writes for an exit; all others call these.
 WRITERS = {
-    "html.escape": {"plugins/words.py", "fixtures/backends/redaction.py"},
+    "html.escape": {"plugins/base/words.py", "fixtures/backends/redaction.py"},
     "markupsafe.escape": set(),
     "yaml.safe_dump": set(),
     "yaml.dump": set(),
-    "yaml.safe_dump_all": {"plugins/yaml_text.py"},
+    "yaml.safe_dump_all": {"plugins/base/yaml_text.py"},
     "xml.sax.saxutils.escape": set(),
     "pipes.quote": set(),
 }

@@ -19,7 +19,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob, job_of
 from fixtures.served import make_backends
 from fixtures.site import THIS_MACHINE, load_site
-from plugins.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError, SubmitError
 from plugins.judging import kinds, validity
 from plugins.judging.evidence import Evidence
 from plugins.judging.judgement import Conclusion
@@ -30,13 +30,13 @@ from plugins.logs.formats import read
 from plugins.logs.line_parser import LineParser
 from plugins.logs.marks import MARKS, Mark
 from plugins.logs.registry import FORMATS, Format
-from plugins.outcome import outcome_of
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
+from plugins.record.outcome import outcome_of
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.chosen import choices

@@ -19,8 +19,8 @@ from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock
 from fixtures.session.life import About, write_record
-from plugins.errors import ConfigError
-from plugins.files import write_whole
+from plugins.base.errors import ConfigError
+from plugins.base.files import write_whole
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, make_case_folder, point_latest
 from plugins.record.job import Job, JobRef

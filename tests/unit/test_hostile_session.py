@@ -14,10 +14,10 @@ import jsonschema
 import pytest
 from markdown_it import MarkdownIt
 
+from plugins.base.words import shown
 from plugins.record.stored import read_summary
 from plugins.reports import page
 from plugins.reports.ci_files import verdicts
-from plugins.words import shown
 from tests import hostile, schema
 from tests.system.support import Run
 from tests.unit.reports.test_page import INERT, PROSE, Reader

@@ -14,7 +14,7 @@ from fixtures.backends.slurm import survey as slurm
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.housekeeping import init_site
 from fixtures.site import load_site
-from plugins.errors import ConfigError, Unreachable
+from plugins.base.errors import ConfigError, Unreachable
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,8 @@ import pytest
 
 from fixtures.console import Live
 from fixtures.fleet.progress import Progress
-from plugins.console import fitting
-from plugins.errors import Lost, SubmitError
+from plugins.base.console import fitting
+from plugins.base.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from plugins.baselines.metrics import FlopsDefinition, MfuBasis, flops_per_sequence, mfu, tflops_per_gpu
 from plugins.judging.model import parameters
-from plugins.metrics import FlopsDefinition, MfuBasis, flops_per_sequence, mfu, tflops_per_gpu
 from plugins.recipes.models import Model
 from tests.unit import examples
 

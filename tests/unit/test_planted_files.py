@@ -12,7 +12,7 @@ import pytest
 from fixtures.backends.base import LogPlace
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh.log_tail import trouble
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef
 from tests.system.support import pacemark
 from tests.unit.backends.ssh.test_log_tail import Here, drain, long

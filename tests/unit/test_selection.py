@@ -13,7 +13,7 @@ from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.choosing import asked_of_cases, nearest, scales
 from fixtures.session.selection import Selection
 from fixtures.site import THIS_MACHINE, Site, load_site
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.cases import Case
 from plugins.suite.session import CHOOSE
 from tests.system.support import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends import local
+from fixtures.backends import this_machine
 from fixtures.backends.kubernetes import connection
 from fixtures.backends.kubernetes import submit as making
 from fixtures.backends.kubernetes.provision import jobs as setup
@@ -26,7 +26,7 @@ from fixtures.site import (
     site_model,
     workload_of,
 )
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.choice import Choice
 from plugins.recipes.recipe_file import read_recipe
 from tests.unit import examples
@@ -239,7 +239,7 @@ def test_a_case_on_one_node_may_leave_gpus_unused(gpus: int, of_a_node: int, sai
 def test_without_a_site_file_a_case_may_have_any_gpus_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, gpus: int, said: str | None, one_node: bool
 ) -> None:
-    monkeypatch.setattr(local, "gpu_names", lambda: ("NVIDIA H200", "NVIDIA H200"))
+    monkeypatch.setattr(this_machine, "gpu_names", lambda: ("NVIDIA H200", "NVIDIA H200"))
     case = replace(examples.case(f"8b-8l-bf16-{gpus}gpus", "proxy"), one_node=one_node)
     assert out_of_limits(case, Local(), has_gpu=True) == said
 

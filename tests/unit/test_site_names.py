@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.served import check_names
 from fixtures.site import load_site
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from tests.unit.examples import ROOT
 
 SLURM = """\

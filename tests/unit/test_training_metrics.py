@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from plugins.baselines.metrics import FlopsDefinition, MfuBasis, flops_per_sequence
 from plugins.judging.measurement import Measurement
 from plugins.judging.timing import timing
-from plugins.metrics import FlopsDefinition, MfuBasis, flops_per_sequence
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
 from plugins.record.baseline import Statistic

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.signals import complain
-from plugins.errors import Unreachable
-from plugins.words import as_html, shown
+from plugins.base.errors import Unreachable
+from plugins.base.words import as_html, shown
 
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 HOSTILE = {

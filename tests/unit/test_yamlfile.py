@@ -10,10 +10,10 @@ import pytest
 import yaml
 from pydantic import Field
 
-from plugins import yaml_text, yamlfile
-from plugins.errors import ConfigError
-from plugins.yaml_text import require_bounded
-from plugins.yamlfile import Strict, load, load_documents
+from plugins.base import yaml_text, yamlfile
+from plugins.base.errors import ConfigError
+from plugins.base.yaml_text import require_bounded
+from plugins.base.yamlfile import Strict, load, load_documents
 
 
 class Leaf(Strict):

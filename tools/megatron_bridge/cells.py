@@ -28,7 +28,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 
 SCRIPTS = "scripts/performance"
 # Megatron-Bridge's names of precisions; `sc` has a scale for each block of 128 values.

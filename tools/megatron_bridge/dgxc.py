@@ -21,8 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
-from plugins.errors import ConfigError
 from tools.megatron_bridge.cells import (
     FAMILIES,
     SCRIPTS,

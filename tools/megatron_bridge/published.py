@@ -22,14 +22,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from plugins.base.errors import ConfigError
+from plugins.base.yaml_text import as_yaml
+from plugins.base.yamlfile import load
 from plugins.baselines.baseline_file import BaselineFile, accelerators
-from plugins.errors import ConfigError
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.logs import FlopsName
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.models import Model
 from plugins.recipes.recipe_file import read_recipe
-from plugins.yaml_text import as_yaml
-from plugins.yamlfile import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = ROOT / "suites" / "megatron_bridge"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from statistics import median
 
+from plugins.base.words import shown
 from plugins.judging.evidence import Evidence
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
@@ -18,7 +19,6 @@ from plugins.modes.traces import NcclDigest
 from plugins.recipes.cases import Case
 from plugins.record.case import File
 from plugins.record.verdict import Kind
-from plugins.words import shown
 
 
 def takes(case: Case) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from plugins.baselines.changes import since, versions_of
 from plugins.baselines.expected import Expected, expected
 from plugins.baselines.expected_range import Numbers
+from plugins.baselines.metrics import MfuBasis, tokens_per_second
 from plugins.baselines.store import Baseline
 from plugins.judging import cpus as cpu_judging
 from plugins.judging import gpus as gpu_judging
@@ -23,7 +24,6 @@ from plugins.judging.steadiness import stall_remarks, steadiness
 from plugins.judging.timing import levelled, timing, with_pace
 from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
-from plugins.metrics import MfuBasis, tokens_per_second
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic, Tolerance
 from plugins.record.verdict import Kind

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import product
 
+from plugins.base.words import counted
 from plugins.judging.identity import gpu_names, summarised, unstated
 from plugins.judging.model import (
     counted_by,
@@ -20,7 +21,6 @@ from plugins.judging.validity.run import Check, TimedRun, listed, quoted
 from plugins.logs import Step
 from plugins.logs.log import GPU_NAME, Fact, type_of
 from plugins.recipes.cases import Case
-from plugins.words import counted
 
 LINE_MARGIN, OTHER_LINES = 0.1, 0.25
 """In at most this share of the lines the rate may differ more than by this share: a step stalled, and its rate is the next one's."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from plugins import words
+from plugins.base import words
 from plugins.baselines.baseline_file import Accelerator
 from plugins.logs import Log
 from plugins.logs.log import Fact

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from plugins.metrics import FlopsDefinition, flops_per_sequence
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.recipe_file import read_recipe
 from tests.lab.stage import REPOSITORY
 from tests.lab.standin import OTHER_RANK, StandIn, stage_knobs

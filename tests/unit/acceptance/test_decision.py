@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from plugins.acceptance.decision import asked, decide, runs_of
 from plugins.acceptance.scaling import RunShown, Shown
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.choice import Repeats
 from plugins.record.job import node_names
 from plugins.record.plan import Agreed, Decision, Plan, read_plan

@@ -15,7 +15,7 @@ from fixtures.backends import local
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.backends.local import LocalBackend
 from fixtures.backends.this_machine import Local
-from plugins.errors import SiteError
+from plugins.base.errors import SiteError
 from plugins.logs.log import type_of
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe

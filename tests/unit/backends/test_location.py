@@ -21,7 +21,7 @@ from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
-from plugins.errors import ConfigError, Denied, SubmitError
+from plugins.base.errors import ConfigError, Denied, SubmitError
 from plugins.record.job import SETUP_CASE, Job, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples, kubeapi

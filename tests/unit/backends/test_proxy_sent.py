@@ -19,11 +19,11 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.served import make_backends
 from fixtures.site import Site, backend_of, site_model
-from plugins.errors import ConfigError, SiteError
+from plugins.base.errors import ConfigError, SiteError
+from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Case
 from plugins.recipes.recipe_file import read_recipe
 from plugins.record.job import JobRef
-from plugins.yaml_text import Loader
 from tests.unit import examples
 
 PROXY = examples.recipe_named("proxy")

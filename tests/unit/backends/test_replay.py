@@ -19,7 +19,7 @@ from backports import zstd
 from fixtures.backends import replay
 from fixtures.backends.base import LogPlace
 from fixtures.backends.replay import ReplayBackend, find_log
-from plugins.errors import SubmitError
+from plugins.base.errors import SubmitError
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import log_rule
 from plugins.record.case import CaseRecord

@@ -18,7 +18,7 @@ import fixtures.backends.shell
 from fixtures.backends.shell import KEPT_FIRST, KEPT_LAST, Shell, _Output
 from fixtures.backends.ssh.connection import SshConnection, _Link
 from fixtures.backends.ssh.endpoint import Ssh, endpoint
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 
 MARK = b"pacemark-0123456789"
 

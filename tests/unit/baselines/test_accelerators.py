@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import accelerators
-from plugins.errors import ConfigError
 from tests.unit import examples
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from fixtures.backends.replay import find_log
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected_range import numbers as known
 from plugins.baselines.store import find, lacking
-from plugins.errors import ConfigError
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
+from plugins.base.errors import ConfigError
+from plugins.base.yamlfile import load
 from plugins.baselines.baseline_file import BaselineFile, load_baselines
 from plugins.baselines.expected import counting, expected
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.baselines.store import find, lacking
-from plugins.errors import ConfigError
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe
-from plugins.yamlfile import load
 from tests.unit import examples
 
 SUITE = examples.ROOT / "suites" / "megatron_bridge"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from plugins.metrics import (
+from plugins.baselines.metrics import (
     FlopsDefinition,
     MfuBasis,
     days_per_1t_tokens,

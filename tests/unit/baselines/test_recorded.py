@@ -11,14 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.base.yaml_text import Loader
+from plugins.base.yamlfile import load
 from plugins.baselines.baseline_file import CONFIGURATION, BaselineFile, load_baselines
 from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.identity import fingerprint
 from plugins.judging.shelving import as_text, shelve
 from plugins.recipes.models import Model
 from plugins.record.verdict import Kind
-from plugins.yaml_text import Loader
-from plugins.yamlfile import load
 from tests.unit import examples
 from tests.unit.examples import record_json
 from tests.unit.own_tables import (

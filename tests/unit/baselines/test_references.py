@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.store import find, references
-from plugins.errors import ConfigError
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
 from plugins.record.verdict import Kind

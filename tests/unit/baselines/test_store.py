@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import find
-from plugins.errors import ConfigError
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
 from tests.unit import examples, published

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from plugins.judging.judgement import Judgement
-from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from tests.unit import examples
 

@@ -19,19 +19,19 @@ from fixtures.session.life import About, write_record
 from plugins.acceptance.decision import decide, waivers
 from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_record
 from plugins.bundle import archive, statement
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
+from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import judge
-from plugins.outcome import outcome_of
+from plugins.judging.rejudge import write_basis
 from plugins.record.case import CaseRecord
 from plugins.record.folder import LOG, SENT
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
+from plugins.record.outcome import outcome_of
 from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
-from plugins.rejudge import write_basis
 from plugins.suite.judged import write_case
 from tests.unit import examples
 from tests.unit.jobs_log import planned

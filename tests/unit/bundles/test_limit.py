@@ -12,7 +12,7 @@ import pytest
 from pacemark.__main__ import main
 from plugins.bundle import findings
 from plugins.bundle.findings import Examination
-from plugins.rejudge import Basis
+from plugins.judging.rejudge import Basis
 from tests.unit import examples
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import SLOW

@@ -9,8 +9,8 @@ import pytest
 from rfc3161_client import TimestampRequestBuilder
 
 from pacemark.__main__ import main
+from plugins.base.errors import ConfigError
 from plugins.bundle import statement
-from plugins.errors import ConfigError
 from tests.unit.bundles import runs
 
 HERE = Path(__file__).parent

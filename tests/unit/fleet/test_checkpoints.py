@@ -14,7 +14,7 @@ from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Infrastructure, SiteError, Unreachable
+from plugins.base.errors import Infrastructure, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef
 from plugins.record.lines import JOBS_LOG

@@ -14,8 +14,8 @@ from fixtures.fleet import follow
 from fixtures.fleet.controller import PollInterval
 from fixtures.runs.ledger import Ledger
 from fixtures.session import opening, prospects
+from plugins.base.errors import Unreachable
 from plugins.baselines.store import Baseline
-from plugins.errors import Unreachable
 from plugins.judging.evidence import baseline_in
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import Unreachable
-from plugins.job_files import read_artefacts
+from plugins.base.errors import Unreachable
+from plugins.judging.job_files import read_artefacts
 from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case
 from plugins.record.case import File

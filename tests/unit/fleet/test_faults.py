@@ -19,7 +19,7 @@ from fixtures.runs.known import LogFile
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import set_aside
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import SubmitError, Unreachable, Unsent
+from plugins.base.errors import SubmitError, Unreachable, Unsent
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG

@@ -12,7 +12,7 @@ import pytest
 from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.planned import PlannedJob
-from plugins.errors import Absent, Busy, Denied, Unreachable
+from plugins.base.errors import Absent, Busy, Denied, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import make_case_folder
 from plugins.record.job import JobRef, JobState

@@ -23,7 +23,7 @@ from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
+from plugins.base.errors import Denied, SiteError, SubmitError, Unprovisioned, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import ERRORS
 from plugins.record.job import JobRef, JobState, Phase

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-import plugins.job_files
+import plugins.judging.job_files
 import plugins.suite.judged
 from fixtures.backends.base import LogCopy, LogPiece, LogPlace
 from fixtures.fleet.state import Policy
 from fixtures.session.choices import CHOICES
 from fixtures.session.opening import _policy
 from fixtures.session.prospects import outcome_in
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Repeats
+from plugins.judging.job_files import ParsedLogs
 from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
@@ -54,7 +54,7 @@ class Reader:
             return read(*values)
 
         with self._patch.context() as patch:
-            patch.setattr(plugins.job_files, "read", counting)
+            patch.setattr(plugins.judging.job_files, "read", counting)
             log = self.logs.read_log("nemo2", folder)
         assert repr(log) == repr(ParsedLogs().read_log("nemo2", folder)), (
             "what a parser of the whole file finds"
@@ -203,7 +203,7 @@ def test_the_fleet_and_the_test_of_a_case_judge_each_run_once(
 
         monkeypatch.setattr(module, name, counting)
 
-    count(plugins.job_files, "read")
+    count(plugins.judging.job_files, "read")
     count(plugins.suite.judged, "judge")
     session, case = Session(tmp_path, cluster, [WIDE], Policy()), chosen(WIDE)
     for controller in session.fleet._controllers:

@@ -15,7 +15,7 @@ from fixtures.fleet.state import Budget, Isolation, Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
-from plugins.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError, SubmitError
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.fleet.isolate import LEAVES
 from fixtures.fleet.state import Isolation, Policy, PricedCase
-from plugins.errors import Absent, Infrastructure, SubmitError
+from plugins.base.errors import Absent, Infrastructure, SubmitError
 from plugins.isolation import PROOF
 from plugins.isolation.answer import Answer
 from plugins.isolation.probes import Nodes, Probe, Result, Run, Search

@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.backends.base import LogCheck, LogPlace
 from fixtures.fleet.state import Policy
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import Job, JobRef
 from plugins.record.verdict import Kind
 from tests.unit.cluster import WIDE, Cluster, Session

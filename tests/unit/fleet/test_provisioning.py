@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.fleet.state import Policy
-from plugins.errors import Unprovisioned
+from plugins.base.errors import Unprovisioned
 from plugins.recipes.cases import Case
 from plugins.record.job import SETUP_CASE, JobRef, JobState
 from tests.unit.cluster import BROKEN, DONE, MIDDLE, RUNNING, WIDE, Cluster, Session, Site, told, until

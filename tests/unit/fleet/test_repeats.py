@@ -10,11 +10,11 @@ import pytest
 
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.fleet.state import Policy
-from plugins.errors import ConfigError
-from plugins.job_files import ParsedLogs
-from plugins.outcome import outcome_of
+from plugins.base.errors import ConfigError
+from plugins.judging.job_files import ParsedLogs
 from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobState, Phase
+from plugins.record.outcome import outcome_of
 from tests.unit.cluster import BROKEN, DONE, RUNNING, WIDE, Cluster, Session, Start, told
 from tests.unit.examples import nemo2_text, times
 

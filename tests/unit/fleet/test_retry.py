@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fixtures.fleet.state import Policy
-from plugins.errors import SubmitError, Unreachable
+from plugins.base.errors import SubmitError, Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit.cluster import BROKEN, NARROW, WIDE, Cluster, Start, told, until
 

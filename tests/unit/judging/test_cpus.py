@@ -15,9 +15,9 @@ from plugins.judging.cpus import peak
 from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import Origin, offer_of
 from plugins.logs.formats import read
-from plugins.outcome import Outcome
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from tests.unit import examples
 

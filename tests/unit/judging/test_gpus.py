@@ -19,9 +19,9 @@ from plugins.judging.identity import type_in
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import parser, read
 from plugins.logs.log import Fact
-from plugins.outcome import Outcome
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import Failure, Job, JobRef, JobState, Phase
+from plugins.record.outcome import Outcome
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.suite.judged import write_case

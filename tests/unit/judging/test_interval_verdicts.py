@@ -15,15 +15,15 @@ from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.progress import Progress
 from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace, silent
 from fixtures.runs.planned import ExpectedStepTime
+from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import BaselineFile
 from plugins.baselines.expected import usual_statistic
+from plugins.baselines.metrics import flops_per_sequence
 from plugins.baselines.store import Baseline, find
-from plugins.errors import ConfigError
 from plugins.judging.identity import untold
 from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import offer_of
 from plugins.logs import Log
-from plugins.metrics import flops_per_sequence
 from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import STEPS
 from plugins.record.job import JobRef

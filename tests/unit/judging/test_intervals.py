@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.timing import timing
 from plugins.judging.validity import complete
 from plugins.logs import Log, Step

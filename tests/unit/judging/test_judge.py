@@ -12,8 +12,8 @@ from plugins.baselines.store import Baseline
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
 from plugins.logs.log import Fact
-from plugins.outcome import Outcome
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, outcome, parse, times

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-import plugins.job_files
+import plugins.judging.job_files
 import plugins.suite.judged
 from plugins.isolation.answer import Answer, Ending
-from plugins.job_files import MOST_PARSED, ParsedLogs
 from plugins.judging.choice import Choice, Repeats, Setting
+from plugins.judging.job_files import MOST_PARSED, ParsedLogs
 from plugins.judging.judge import another_run
 from plugins.logs.formats import read
-from plugins.outcome import Isolated, Outcome
 from plugins.record.folder import LOG, keep_try
 from plugins.record.job import Job
+from plugins.record.outcome import Isolated, Outcome
 from plugins.record.verdict import Kind
 from plugins.suite.judged import Judge
 from tests.unit import examples
@@ -45,7 +45,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(plugins.job_files, "read", "parsed")
+    count(plugins.judging.job_files, "read", "parsed")
     count(plugins.suite.judged, "judge", "judged")
     return counts
 
@@ -170,7 +170,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_kept(
         return log
 
     with monkeypatch.context() as patch:
-        patch.setattr(plugins.job_files, "read", grows)
+        patch.setattr(plugins.judging.job_files, "read", grows)
         logs.read_log("nemo2", tmp_path)
     logs.read_log("nemo2", tmp_path)
     assert counted["parsed"] == 1, "the second time, too"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
+from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import judge
 from plugins.judging.verdicts import Verdict
 from plugins.recipes.cases import Recipe

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.expected import counting, expected
+from plugins.baselines.metrics import FlopsDefinition, tflops_per_gpu
+from plugins.baselines.metrics import flops_per_sequence as flops_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.metrics import FlopsDefinition, tflops_per_gpu
-from plugins.metrics import flops_per_sequence as flops_of
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
 from tests.unit import examples

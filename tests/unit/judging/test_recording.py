@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.session.recording import record, require_writable
+from plugins.base.errors import ConfigError
 from plugins.baselines.store import SiteNumbers, find
-from plugins.errors import ConfigError
 from plugins.judging.identity import fingerprint
 from plugins.judging.shelving import Offer, offer_of, shelve
 from plugins.record.verdict import Kind

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import pytest
 
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import MAX_RUNS, Repeats
+from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
 from plugins.judging.measurement import Measurement, Timing

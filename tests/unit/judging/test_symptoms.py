@@ -8,8 +8,8 @@ from plugins.isolation.answer import Answer, Ending
 from plugins.judging.job_words import symptoms
 from plugins.logs import Log, Step
 from plugins.logs.formats import parser
-from plugins.outcome import Isolated, Outcome
 from plugins.record.job import Job, JobRef, JobState
+from plugins.record.outcome import Isolated, Outcome
 from tests.unit.examples import outcome
 
 PORT_ERROR = "{}:1:9 [0] transport/net_ib.cc:101 NCCL WARN NET/IB : mlx5_0:1 Got async event : port error\n"

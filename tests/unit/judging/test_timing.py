@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.measurement import Measurement, Timing
 from plugins.judging.timing import timing
 from plugins.logs import Step

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.judging.validity.run import TimedRun
 from plugins.judging.validity.training import profiled_as_published
 from plugins.logs import Step
 from plugins.logs.formats import read
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
 from tests.unit import examples

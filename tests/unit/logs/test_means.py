@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.judgement import Judgement
 from plugins.judging.pace import explain
 from plugins.judging.timing import levelled, timing

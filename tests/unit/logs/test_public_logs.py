@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from plugins.baselines.baseline_file import accelerators
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.judging.model import flops_of_a_step
 from plugins.logs import Log
 from plugins.logs.formats import parser, read
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from tests.unit import aks, examples
 from tests.unit.stated import contradictions
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from plugins.baselines.baseline_file import Cell, Table
+from plugins.baselines.metrics import FlopsDefinition
 from plugins.baselines.store import Baseline
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
@@ -18,7 +19,6 @@ from plugins.judging.model import flops_of_a_step
 from plugins.judging.timing import levelled
 from plugins.logs import Log, Span
 from plugins.logs.means import SINGLE, Means
-from plugins.metrics import FlopsDefinition
 from plugins.modes.checkpoints import Written
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance

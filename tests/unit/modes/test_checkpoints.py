@@ -11,7 +11,7 @@ import pytest
 from fixtures.backends.section import Workload
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.watchdog import silent
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log

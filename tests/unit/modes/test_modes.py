@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.artefacts import listed, listing
-from plugins.errors import ConfigError, Infrastructure, Unreachable
+from plugins.base.errors import ConfigError, Infrastructure, Unreachable
 from plugins.judging.evidence import SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs.formats import read

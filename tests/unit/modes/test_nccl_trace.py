@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.errors import Infrastructure
+from plugins.base.errors import Infrastructure
 from plugins.logs.nccl import Digest
 from plugins.modes.checks import trace_problems
 from plugins.modes.traces import NcclDigest, in_units, messages_svg, read_digest, table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.modes import nsys
 from plugins.modes.profiles import MOST_BYTES, by_rank, read_profiles, shares_svg, table
 from tests.hostile import COMMAND, MARKUP, OBEYED

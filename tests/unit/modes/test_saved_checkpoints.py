@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.judging.evidence import Saved, SiteFacts
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log

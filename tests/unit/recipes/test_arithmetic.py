@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.arithmetic import Term, evaluate, fill
 from plugins.recipes.setup import read_setup
 from tests.unit import gpt3_setup

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.expansion import load_recipe
 from tests.unit import examples, published
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.site import only_replays
+from plugins.base.errors import ConfigError
 from plugins.baselines.store import find
-from plugins.errors import ConfigError
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import read_recipe, read_releases
 from tests.unit import examples, published

@@ -12,7 +12,7 @@ import pytest
 from fixtures.runs.lock import RunLock
 from fixtures.session.choices import CHOICES
 from fixtures.session.opening import begin_run
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.record.folder import make_private
 from plugins.record.lines import JOBS_LOG
 from tests.unit.chosen import choices

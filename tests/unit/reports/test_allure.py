@@ -10,7 +10,7 @@ import allure
 import pytest
 from allure_commons import model2
 
-from plugins.errors import Lost
+from plugins.base.errors import Lost
 from plugins.record.job import Times
 from plugins.reports import allure_view
 from tests.unit import examples

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.session.agreed import earlier_run
 from pacemark.__main__ import main
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.job import Job, JobRef

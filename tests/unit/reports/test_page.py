@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from fixtures.session.life import write_reports
 from plugins.judging.case_record import record_of
-from plugins.outcome import UNKNOWN_JOB
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import STEPS, SUMMARY
 from plugins.record.job import Failure, Job, JobRef, Times
+from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.plan import Decision
 from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind

@@ -17,7 +17,7 @@ from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.session.requirements import require_saves
-from plugins.errors import ConfigError, Infrastructure
+from plugins.base.errors import ConfigError, Infrastructure
 from plugins.record.folder import make_case_folder
 from plugins.record.job import Checkpoint, JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG

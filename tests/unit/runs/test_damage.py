@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Ledger, damage_of, open_ledger, read_ledger
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.record.job import Job
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.runs.ledger import Ledger
-from plugins.outcome import outcome_of
 from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.outcome import outcome_of
 from tests.unit import examples
 from tests.unit.jobs_log import planned
 

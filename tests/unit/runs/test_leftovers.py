@@ -25,7 +25,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.runs.leftovers import cancel_left, stop_run
 from fixtures.runs.lock import RunLock, take_run
 from fixtures.site import Site
-from plugins.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
+from plugins.base.errors import Absent, ConfigError, Denied, SubmitError, Unreachable
 from plugins.record.job import Failure, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Clock, Cluster

@@ -19,7 +19,7 @@ from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import Held, PlannedJob
 from fixtures.runs.resume import held, resumed
 from fixtures.session.choosing import folder_of
-from plugins.errors import Absent, ConfigError, Denied, Unreachable
+from plugins.base.errors import Absent, ConfigError, Denied, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.folder import LOG, make_case_folder
 from plugins.record.job import Failure, JobRef, JobState, Phase

@@ -17,7 +17,8 @@ importlib.metadata.distributions = lambda **context: scans.append(1) or every(**
 programs = []
 sys.addaudithook(lambda event, args: programs.append(args[0]) if event == "subprocess.Popen" else None)
 import pytest
-from plugins import yaml_text, yamlfile
+from plugins.base import yamlfile
+from plugins.base import yaml_text
 passes = []
 gc.callbacks.append(lambda phase, _: passes.append(phase) if "fixtures" in sys.modules and not gc.get_freeze_count() else None)
 read, opened = [], yaml_text.read_bytes
@@ -51,7 +52,11 @@ fixtures.session.plugins
 fixtures.session.selection
 fixtures.site
 plugins
-plugins.errors
+plugins.base
+plugins.base.errors
+plugins.base.words
+plugins.base.yaml_text
+plugins.base.yamlfile
 plugins.isolation
 plugins.judging
 plugins.judging.choice
@@ -77,9 +82,6 @@ plugins.record.verdict
 plugins.suite
 plugins.suite.fixtures
 plugins.suite.session
-plugins.words
-plugins.yaml_text
-plugins.yamlfile
 """
 
 

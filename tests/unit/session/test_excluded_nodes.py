@@ -14,7 +14,7 @@ from fixtures.runs.ledger import Ledger
 from fixtures.session.choices import CHOICES
 from fixtures.session.opening import resume_run
 from fixtures.session.requirements import require_nodes
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.record.lines import JOBS_LOG
 from tests.unit.cluster import WIDE
 from tests.unit.jobs_log import planned

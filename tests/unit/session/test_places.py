@@ -13,7 +13,7 @@ from fixtures.session.choices import CHOICES
 from fixtures.session.choosing import site_baselines_of
 from fixtures.session.ci import Gate
 from fixtures.session.plugins import _place_allure
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from tests.unit import examples
 
 

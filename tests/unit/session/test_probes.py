@@ -14,8 +14,8 @@ from fixtures.session.isolating import PROBES, STEPS, Prober, isolated, proof_of
 from plugins.isolation import PROOF
 from plugins.isolation.probes import Expected, Nodes, Probe, Result
 from plugins.isolation.search import isolate
-from plugins.job_files import ParsedLogs
 from plugins.judging.case_record import record_of
+from plugins.judging.job_files import ParsedLogs
 from plugins.logs import Step
 from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import LOG

@@ -16,7 +16,7 @@ from fixtures.runs.planned import PlannedJob, job_of
 from fixtures.session import screening
 from fixtures.session.choices import CHOICES
 from fixtures.session.screening import ScreenedNodes
-from plugins.errors import ConfigError, Unreachable
+from plugins.base.errors import ConfigError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, screened_node

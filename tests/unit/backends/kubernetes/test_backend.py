@@ -22,7 +22,7 @@ from fixtures.backends.kubernetes.kueue import Admissions
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, Phase
 from tests.unit import aks, examples, kubeapi
 from tests.unit.kubelet import Kubelet

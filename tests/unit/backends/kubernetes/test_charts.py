@@ -17,7 +17,7 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from plugins.yaml_text import Loader
+from plugins.base.yaml_text import Loader
 from tests.unit import aks, examples, facts, gke
 from tests.unit.facts import Facts
 

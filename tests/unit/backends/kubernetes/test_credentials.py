@@ -23,7 +23,7 @@ from fixtures.backends.kubernetes import connection as module
 from fixtures.backends.kubernetes import credentials as access
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.errors import Denied, Unreachable
+from plugins.base.errors import Denied, Unreachable
 from tests.lab.daemons import command
 from tests.unit.kubeapi import Server, kubeconfig
 

@@ -17,7 +17,7 @@ from fixtures.backends.kubernetes.submit import Deleter
 from fixtures.runs import unconfirmed
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.unconfirmed import cancel
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import kubeapi
 from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster

@@ -16,7 +16,7 @@ from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.follow import Logs
 from fixtures.backends.kubernetes.logs import Overtaken, Read
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef
 from tests.unit import kubeapi
 from tests.unit.kubelet import Kubelet

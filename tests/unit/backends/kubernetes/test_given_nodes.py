@@ -13,10 +13,10 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
+from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef
-from plugins.yaml_text import Loader
 from tests.unit.examples import ROOT
 
 RECIPE = load_recipe(ROOT / "suites" / "proxy")

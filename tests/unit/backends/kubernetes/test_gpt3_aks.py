@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from fixtures.backends.replay import find_log
-from plugins.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError, SubmitError
+from plugins.base.yaml_text import Loader
+from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.logs.means import Means
-from plugins.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
-from plugins.yaml_text import Loader
 from tests.unit import aks
 from tests.unit.gke import leaves, shown
 

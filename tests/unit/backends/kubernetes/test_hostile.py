@@ -32,7 +32,7 @@ from fixtures.backends.kubernetes.provision.apply import progress
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import Seen, state_of, why_not_running
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import Phase
 from tests.unit import gpt3_setup
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.kubernetes.informer import Informer
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 
 
 class Feed:

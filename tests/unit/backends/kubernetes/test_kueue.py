@@ -19,7 +19,7 @@ from fixtures.backends.kubernetes.kueue import Admissions
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import Seen, state_of
-from plugins.errors import Denied, Unreachable
+from plugins.base.errors import Denied, Unreachable
 from plugins.record.job import JobState, Phase
 
 Object = dict[str, Any]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from fixtures.backends.replay import find_log
-from plugins.errors import ConfigError, SubmitError
-from plugins.yaml_text import Loader
+from plugins.base.errors import ConfigError, SubmitError
+from plugins.base.yaml_text import Loader
 from tests.unit import examples, gke
 
 GOLDEN = Path(__file__).parents[2] / "golden"

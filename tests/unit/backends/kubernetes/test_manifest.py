@@ -14,7 +14,7 @@ import yaml
 
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.merging import Word
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay
 from plugins.recipes.expansion import load_recipe
 

@@ -13,7 +13,7 @@ from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.job_logs import LogPods
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.watched import Watched
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef
 
 JOB = JobRef("gpt3_aks", "175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")

@@ -17,7 +17,7 @@ from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.facts import Pod
 from fixtures.backends.kubernetes.reasons import Awaited, Reasons
 from fixtures.backends.kubernetes.section import Kubernetes
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobState, Phase
 from tests.unit.backends.kubernetes.test_capacity import BOTH, SKU, node
 

@@ -21,8 +21,8 @@ from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
+from plugins.base.yaml_text import as_yaml
 from plugins.record.job import JobRef, Phase
-from plugins.yaml_text import as_yaml
 from tests.unit import examples, kubeapi
 from tests.unit.kubeapi import PODS, Object
 

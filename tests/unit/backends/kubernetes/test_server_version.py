@@ -21,7 +21,7 @@ from fixtures.backends.kubernetes.readiness import Readiness
 from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from plugins.errors import ConfigError, Unreachable
+from plugins.base.errors import ConfigError, Unreachable
 from plugins.recipes.contracts import reaches
 from plugins.recipes.expansion import load_recipe
 from tests.unit import examples, gke

@@ -14,9 +14,9 @@ from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.runs.ledger import Ledger
-from plugins.errors import SiteError, SubmitError, Unreachable
-from plugins.outcome import outcome_of
+from plugins.base.errors import SiteError, SubmitError, Unreachable
 from plugins.record.job import JobRef, Phase
+from plugins.record.outcome import outcome_of
 from tests.unit import aks, examples, kubeapi
 from tests.unit.jobs_log import planned
 

@@ -15,8 +15,8 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.objects import LONGEST_NAME, object_name
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.states import Seen
+from plugins.base.words import nodes_in_words
 from plugins.record.job import JobState, Phase
-from plugins.words import nodes_in_words
 
 WHEN = "2026-11-21T09:00:00Z"
 

@@ -22,7 +22,7 @@ from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.submit import Creator
-from plugins.errors import Busy, SubmitError, Unreachable
+from plugins.base.errors import Busy, SubmitError, Unreachable
 from plugins.record.job import JobRef
 from tests.unit.kubeapi import Server, kubeconfig
 

@@ -14,7 +14,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.site_draft import Cluster, drafted
 from fixtures.backends.kubernetes.survey import survey
 from fixtures.site import load_site
-from plugins.errors import ConfigError, Denied
+from plugins.base.errors import ConfigError, Denied
 from plugins.recipes.expansion import load_recipe
 from tests.unit.kubeapi import kubeconfig
 

@@ -16,7 +16,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from fixtures.served import make_backends
 from fixtures.site import site_model
-from plugins.errors import ConfigError
+from plugins.base.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay
 from tests.unit import aks, examples
 

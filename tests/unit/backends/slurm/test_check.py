@@ -17,7 +17,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import SiteError, Unprovisioned, Unreachable
+from plugins.base.errors import SiteError, Unprovisioned, Unreachable
 from tests.lab.stage import Stage, make_stage
 from tests.unit import examples
 

@@ -15,7 +15,7 @@ from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import Infrastructure, SiteError, Unreachable
+from plugins.base.errors import Infrastructure, SiteError, Unreachable
 from plugins.modes.artefacts import parse_artefacts
 from plugins.record.job import JobRef
 from tests.unit import examples

@@ -20,7 +20,7 @@ from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.runs import unconfirmed
-from plugins.errors import Denied, Unreachable, Unsent
+from plugins.base.errors import Denied, Unreachable, Unsent
 from plugins.record.job import JobRef, JobState, Phase
 
 SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))

@@ -19,7 +19,7 @@ from fixtures.backends.slurm.preflight import lacking
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
 

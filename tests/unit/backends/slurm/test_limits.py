@@ -17,7 +17,7 @@ from fixtures.backends.slurm.answers import LoginNode
 from fixtures.backends.slurm.limits import Limits, long_waits
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import Denied, Unreachable
+from plugins.base.errors import Denied, Unreachable
 from tests.unit import examples
 
 CASES = {nodes: examples.case(f"8b-bf16-{8 * nodes}gpus") for nodes in (1, 2, 4, 8)}

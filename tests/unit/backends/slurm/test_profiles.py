@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.section import Slurm
-from plugins.errors import SiteError, SubmitError
+from plugins.base.errors import SiteError, SubmitError
 from plugins.modes import nsys
 from plugins.modes.artefacts import parse_artefacts
 from plugins.recipes.cases import Case

@@ -20,7 +20,7 @@ from fixtures.backends.slurm.script import Script, preamble
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
-from plugins.errors import ConfigError, SiteError, SubmitError, Unreachable
+from plugins.base.errors import ConfigError, SiteError, SubmitError, Unreachable
 from plugins.recipes.expansion import load_recipe
 from plugins.record.job import JobRef
 from tests.unit import examples

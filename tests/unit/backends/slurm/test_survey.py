@@ -16,7 +16,7 @@ from fixtures.backends.slurm.inventory import FIND_FOLDERS, associations, folder
 from fixtures.backends.slurm.survey import drafted
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.site import load_site
-from plugins.errors import SiteError, Unreachable
+from plugins.base.errors import SiteError, Unreachable
 
 KNOWN = {"h100", "h200", "b200", "gb200"}
 

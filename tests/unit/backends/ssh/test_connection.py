@@ -35,7 +35,7 @@ from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.log_tail import LARGE, RemoteLog, check
-from plugins.errors import Denied, Unreachable
+from plugins.base.errors import Denied, Unreachable
 from tests.unit import examples
 from tests.unit.sshd import Server, serving, write_key
 
@@ -509,7 +509,7 @@ def test_what_only_paramikos_own_match_exec_needs_is_not_imported() -> None:
         "import sys\n"
         "from fixtures.backends.ssh.connection import SshConnection\n"
         "from fixtures.backends.ssh.endpoint import Ssh\n"
-        "from plugins.errors import Unreachable\n"
+        "from plugins.base.errors import Unreachable\n"
         "try:\n"
         "    SshConnection(Ssh(host='127.0.0.1', port=1, config='/dev/null')).run('true')\n"
         "except Unreachable as error:\n"

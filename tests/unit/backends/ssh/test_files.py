@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.backends.shell import Answer
 from fixtures.backends.ssh import files
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from tests.unit.backends.ssh.test_log_tail import Here
 
 DATA = bytes(range(256)) * 9000  # more than one block of dd

@@ -19,7 +19,7 @@ from fixtures.backends.ssh import files
 from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.files import Ahead
 from fixtures.backends.ssh.log_tail import check, is_whole, whole_ahead
-from plugins.errors import Unreachable
+from plugins.base.errors import Unreachable
 from plugins.logs import Log, registry
 from plugins.logs.formats import parser, read
 from tests.unit.examples import nemo2_line

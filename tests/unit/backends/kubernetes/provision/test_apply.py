@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.kinds import Rules
 from fixtures.backends.kubernetes.provision.apply import Provisioner
 from fixtures.backends.kubernetes.provision.data import RULES
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
-from plugins.errors import SiteError, SubmitError, Unprovisioned, Unreachable
+from plugins.base.errors import SiteError, SubmitError, Unprovisioned, Unreachable
 from plugins.record.job import SETUP_CASE, JobRef, Phase
 from tests.unit import examples, gpt3_setup, kubeapi
 from tests.unit.kubeapi import CLAIMS, CLASSES, EVENTS, JOBS, MAPS, PODS, REVIEWS, Memory

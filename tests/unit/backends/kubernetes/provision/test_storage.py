@@ -9,10 +9,10 @@ import pytest
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision import data as storage
 from fixtures.backends.kubernetes.provision.apply import Provisioner
-from plugins.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError, SubmitError
+from plugins.base.yamlfile import load_documents
 from plugins.recipes.contracts import Documents
 from plugins.recipes.setup import read_setup
-from plugins.yamlfile import load_documents
 from tests.unit import gpt3_setup
 
 TIERS = {"40": 480, "125": 512, "250": 512, "500": 512}

@@ -19,7 +19,7 @@ A message says what was tried, what came back and what to do. It never contains 
 
 from __future__ import annotations
 
-from plugins.words import shown
+from plugins.base.words import shown
 
 
 class PacemarkError(Exception):

@@ -9,7 +9,7 @@ Each way out has one escaper, which every writer uses:
 * a terminal and the output of a CI job: `shown`
 * HTML and SVG: `html_text`, or `as_html` for a text of several lines. Jinja's templates escape by themselves.
 * Markdown: `markdown_code` for a text as code, `markdown_text` for one in a sentence
-* YAML: `plugins.yaml_text.as_yaml`
+* YAML: `plugins.base.yaml_text.as_yaml`
 * bash: `shlex.quote` and `shlex.join`
 
 What only people read is bounded and cleaned where it enters: `brief`. What is parsed, hashed, looked up or sent back

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plugins.words import shown
+from plugins.base.words import shown
 
 
 class PlainConsole(Console):

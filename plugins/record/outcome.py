@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plugins.base.words import first_of
 from plugins.isolation.answer import SHOWN, Answer
 from plugins.record.case import ProofRun
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase
-from plugins.words import first_of
 
 UNKNOWN_JOB = "of unknown id"
 """The id of a replayed log's job, if the name of the log does not state it."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
+from plugins.base.yamlfile import Strict
 from plugins.logs import FlopsName
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model, flops_per_token
-from plugins.yamlfile import Strict
 
 SECONDS_PER_DAY = 86_400
 

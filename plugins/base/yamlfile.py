@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from plugins.errors import ConfigError
-from plugins.words import SHOWN, cut, names_secret
-from plugins.yaml_text import Loader, compose, decode, errors_of_yaml, read_bytes
+from plugins.base.errors import ConfigError
+from plugins.base.words import SHOWN, cut, names_secret
+from plugins.base.yaml_text import Loader, compose, decode, errors_of_yaml, read_bytes
 
 Mistake = tuple[int, str]
 """The line (from 1), and what is wrong there."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from plugins.errors import ConfigError
-from plugins.words import cut
+from plugins.base.errors import ConfigError
+from plugins.base.words import cut
 
 # Far more than any file needs that a person writes. A larger file could take minutes to read, or end the
 # process.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from plugins.words import html_text
+from plugins.base.words import html_text
 
 # `shown` leaves them, and XML cannot hold them.
 _NO_XML = re.compile("[\ufffe\uffff]")

@@ -13,21 +13,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from plugins.base.errors import ConfigError
+from plugins.base.files import write_whole
+from plugins.base.yamlfile import first_mistake
 from plugins.baselines.baseline_file import ACCELERATORS
-from plugins.errors import ConfigError
-from plugins.files import write_whole
-from plugins.job_files import ParsedLogs
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
+from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.modes.checkpoints import GB
-from plugins.outcome import Outcome
 from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.folder import BASIS
+from plugins.record.outcome import Outcome
 from plugins.record.plan import Plan
-from plugins.yamlfile import first_mistake
 
 MOST_STEPS = 1_000_000
 """A recipe of somebody else must not keep the judge busy for hours."""
