@@ -55,8 +55,8 @@ def stacked_bars(
     longest = max((sum(parts.values()) for _, parts, _ in bars), default=0) or 1
     svg = Svg(860, 84 + 20 * len(bars), title, _LEGEND)
     for number, (name, colour) in enumerate(colours.items()):
-        svg.rect(_LEGEND + 110 * number, 34, 12, 12, colour)
-        svg.text(_LEGEND + 110 * number + 18, 45, name)
+        svg.rect(_LEGEND + 130 * number, 34, 12, 12, colour)
+        svg.text(_LEGEND + 130 * number + 18, 45, name)
     for number, (label, parts, text) in enumerate(bars):
         y, x = 60 + 20 * number, float(_BARS)
         svg.text(_BARS - 6, y + 13, label, "end")
