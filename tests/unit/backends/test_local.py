@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.backends import local
+from fixtures.backends import this_machine
 from fixtures.backends.base import LogPiece, LogPlace
 from fixtures.backends.local import LocalBackend
 from fixtures.backends.this_machine import Local
@@ -134,7 +134,7 @@ def test_a_container_may_have_another_gpu_than_the_first(
     device: str, seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / device).touch()
-    monkeypatch.setattr(local, "_DEVICES", tmp_path)
+    monkeypatch.setattr(this_machine, "_DEVICES", tmp_path)
     assert Local(gpu="h100", gpus_per_node=1, max_gpus=1).has_gpu is seen
 
 

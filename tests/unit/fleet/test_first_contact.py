@@ -77,13 +77,14 @@ def test_a_cluster_that_never_answered_ends_its_cases(
 
 
 def test_a_cluster_that_is_busy_from_the_first_request_on_is_there(
-    start: Start, cluster: Cluster, clock: Clock
+    start: Start, cluster: Cluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An API server that throttles: 429. It ended all cases after `FIRST_CONTACT_SECONDS`, as one that cannot be reached."""
+    monkeypatch.setattr("fixtures.fleet.jobs.FIRST_CONTACT_SECONDS", 0.5)
     failing = Failing(Busy("GET /version: 429: too many requests"), 5, WIDE.recipe)
 
     def check(case: Case) -> None:
-        clock.ahead += 20
+        clock.ahead += 1
         failing.on_check(case)
 
     cluster.on_check = check
