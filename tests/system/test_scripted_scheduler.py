@@ -386,7 +386,9 @@ def test_a_cancel_that_never_takes_effect_is_bounded_and_told(
     session = play(scripted_lab, tmp_path, script, interrupt=SUBMITTED, limits=SHORT)
     assert session.run.status == 2
     assert session.verdict == "infrastructure", session.run.out
-    assert "job 4711 was asked to end, which is NOT confirmed: look after it" in session.headline
+    # On a busy machine squeue may be too slow for the last question, and then the headline says so.
+    told = r"job 4711 was asked to end, which is NOT confirmed( \(lab: squeue: no answer within [\d.]+ s\))?: look after it"
+    assert re.search(told, session.headline), session.headline
     assert scripted_lab.live_jobs() == [4711]
 
 
@@ -397,7 +399,8 @@ def test_a_job_that_cannot_be_given_up_is_told(scripted_lab: ScriptedLab, tmp_pa
     session = play(scripted_lab, tmp_path, script, limits=SHORT)
     assert session.verdict == "infrastructure", session.run.out
     assert "it can never start; the queue says: PartitionNodeLimit" in session.headline
-    assert "its cancellation was asked for but NOT confirmed, look after it" in session.headline
+    told = r"its cancellation was asked for but NOT confirmed( \(.*no answer.*\))?, look after it"
+    assert re.search(told, session.headline), session.headline
 
 
 def test_a_cancel_that_fails_at_first_is_repeated(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
