@@ -13,11 +13,10 @@ from typing import TextIO
 
 from plugins.base.files import write_whole
 from plugins.base.words import counted
-from plugins.isolation.answer import SHOWN, percent
 from plugins.isolation.evidence import LEAST, SHARE, Peers, two_kinds
-from plugins.record.case import CaseRecord
+from plugins.isolation.probes import SHOWN, percent
+from plugins.record.case import CaseRecord, EarlierJob
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
-from plugins.record.job_record import EarlierJob
 from plugins.record.summary import NodeState, ScreenedNode, Screening, Summary
 from plugins.record.verdict import Kind
 

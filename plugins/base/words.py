@@ -147,3 +147,28 @@ def _escape(match: re.Match[str]) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}"
+
+
+def seconds(value: float) -> str:
+    """`10.07 s`."""
+    return f"{value:.4g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def percent(share: float) -> str:
+    """`5 %`."""
+    return f"{100 * share:.2g} %"
+
+
+def signed(share: float, digits: int = 1) -> str:
+    """`-5.3 %`."""
+    return f"{100 * share:+.{digits}f} %"
+
+
+def billions(parameters: int) -> str:
+    """`174.6 B`, `0.065 B`: digits enough, because the names of some models are off by a factor of six."""
+    value = parameters / 1e9
+    if value >= 100:
+        return f"{value:.1f} B"
+    if value >= 0.1:
+        return f"{value:.3g} B"
+    return f"{value:.2g} B"

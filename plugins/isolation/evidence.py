@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from plugins.base.scatter import robust_sigma
-from plugins.isolation.answer import Answer, Culprit, Ending, Part, Test, percent
-from plugins.isolation.probes import Nodes, Result, Run
+from plugins.isolation.probes import Answer, Culprit, Ending, Nodes, Part, Result, Run, Test, percent
 
 # The share of healthy fleets in which some test is over the limit by chance, before it is repeated.
 CHANCE = 0.01

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from plugins.base.words import first_of
-from plugins.isolation.answer import SHOWN, Answer, Ending, Part, Test, percent
-from plugins.isolation.confirming import CONFIRMING, confirm, confirm_leaves, slow_leaves
 from plugins.isolation.evidence import (
     EXPLAINS,
     FEWEST,
@@ -26,8 +24,16 @@ from plugins.isolation.evidence import (
     compared,
     two_kinds,
 )
-from plugins.isolation.probes import Nodes, Result, Search
-from plugins.isolation.rounds import Unequal, good_pairs, measure
+from plugins.isolation.probes import SHOWN, Answer, Ending, Nodes, Part, Result, Search, Test, percent
+from plugins.isolation.rounds import (
+    CONFIRMING,
+    Unequal,
+    confirm,
+    confirm_leaves,
+    good_pairs,
+    measure,
+    slow_leaves,
+)
 
 # The noise for which the usual length of a probe is enough, with the error of such an estimate.
 NOISE_SEEN = 1.15 * NOISE

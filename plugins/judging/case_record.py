@@ -17,8 +17,7 @@ from plugins.judging.pace import beside
 from plugins.judging.verdicts import Band
 from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
-from plugins.record.case import CaseRecord
-from plugins.record.job_record import EarlierJob
+from plugins.record.case import CaseRecord, EarlierJob
 from plugins.record.lines import Part
 from plugins.record.outcome import Isolated
 

@@ -13,7 +13,7 @@ from plugins.baselines.expected_range import Numbers, extrapolated, numbers
 from plugins.baselines.metrics import MfuBasis
 from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
-from plugins.judging import cpus
+from plugins.judging import hardware
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.complaints import BAR, BROKEN_OFF, complaints, of_each_kind
 from plugins.judging.identity import fingerprint, type_in
@@ -109,7 +109,7 @@ class Evidence:
     @cached_property
     def basis(self) -> MfuBasis | None:
         """What MFU is counted with; None if no peak is known."""
-        return self.numbers.counting.basis(cpus.peak(self.case, self.logs))
+        return self.numbers.counting.basis(hardware.peak(self.case, self.logs))
 
     def timed(self, run: Run, statistic: Statistic, *, whole: bool = True) -> TimedRun:
         """One of the runs, as its checks see it."""

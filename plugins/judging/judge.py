@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from plugins.judging import gpus as gpu_judging
-from plugins.judging import validity
+from plugins.judging import hardware, validity
 from plugins.judging.choice import Repeats
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.job_words import error_quotes, how_it_died, job_lines, log_faults, quotes
@@ -76,7 +75,7 @@ def _invalid(evidence: Evidence) -> Conclusion | None:
         saved = unmet if case.leaves_checkpoint and evidence.artefacts is not None else []
         reasons = [how_it_died(case, outcome, log), *saved, *not_idle]
         return ended(evidence, Kind.INFRASTRUCTURE, reasons, [*lines, *quotes(evidence)])
-    reasons = [*_elsewhere(case, outcome), *_problems(evidence), *unmet, *gpu_judging.spoiled(gpus)]
+    reasons = [*_elsewhere(case, outcome), *_problems(evidence), *unmet, *hardware.spoiled(gpus)]
     if reasons:
         lines += kind.left_lines(evidence)
         if not validity.complete(case, log):
@@ -85,7 +84,7 @@ def _invalid(evidence: Evidence) -> Conclusion | None:
         if not log.steps:
             reasons += not_idle
         return ended(evidence, Kind.INVALID, reasons, lines)
-    early = gpu_judging.unended(case, gpus)
+    early = hardware.unended(case, gpus)
     if early:
         reasons = [early, *filter(None, [outcome.job.message])]
         return ended(evidence, Kind.INVALID, reasons, [*lines, *quotes(evidence)])
@@ -107,7 +106,7 @@ def _problems(evidence: Evidence) -> list[str]:
     for number, run in earlier:
         reasons += [f"run {number}: {reason}" for reason in _of_log(evidence, run)]
     for number, run in earlier:
-        spoiled = [*gpu_judging.spoiled(run.gpus), gpu_judging.unended(evidence.case, run.gpus)]
+        spoiled = [*hardware.spoiled(run.gpus), hardware.unended(evidence.case, run.gpus)]
         reasons += [f"run {number}: {reason}" for reason in spoiled if reason]
     return reasons
 

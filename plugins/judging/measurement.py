@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plugins.base.words import seconds
 from plugins.baselines.metrics import (
     MfuBasis,
     days_per_1t_tokens,
@@ -156,3 +157,23 @@ class Measurement:
     @property
     def days_per_1t_tokens(self) -> float:
         return days_per_1t_tokens(self.case, self.step_time)
+
+
+def statistic_name(measurement: Measurement) -> str:
+    """`last step (49)`, `mean of steps 35 to 44`, `mean of steps 35 to 44 of 3 runs`."""
+    timing = measurement.timing
+    first, last = timing.published.window[0][0], timing.published.window[-1][0]
+    name = f"mean of {timing.judged.named(first, last)}"
+    if timing.alone:
+        name = f"last step ({last})"
+    if timing.runs > 1:
+        name += f" of {timing.runs} runs"
+    return name
+
+
+def steps_listed(measurement: Measurement, steps: tuple[tuple[int, float], ...]) -> str:
+    """The first of these steps with their times, and how many more there are."""
+    listed = measurement.timing.judged.listed([(index, seconds(time)) for index, time in steps[:5]])
+    if len(steps) > 5:
+        listed += f" and {len(steps) - 5} more"
+    return listed

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.base.words import billions, percent, seconds, signed
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Expected
 from plugins.baselines.metrics import tokens_per_second
 from plugins.baselines.store import Baseline
-from plugins.judging.figures import billions, percent, seconds, signed, statistic_name, steps_listed
-from plugins.judging.measurement import Measurement
+from plugins.judging.measurement import Measurement, statistic_name, steps_listed
 from plugins.judging.steadiness import fell, instability, more_runs, stall_remarks, stalled, undecided
 from plugins.judging.verdicts import Band, Verdict
 from plugins.record.verdict import Kind

@@ -14,7 +14,7 @@ from plugins.base.yamlfile import Stated, Strict
 from plugins.baselines.baseline_file import BaselineFile, Cell, Table
 from plugins.baselines.changes import differences, nodes_of
 from plugins.baselines.metrics import FlopsDefinition
-from plugins.judging.cpus import busy
+from plugins.judging.hardware import busy
 from plugins.judging.identity import fingerprint, untold
 from plugins.judging.judgement import Judgement
 from plugins.judging.measurement import Measurement

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from plugins.base.scatter import regular
-from plugins.judging.figures import percent, seconds, signed, steps_listed
-from plugins.judging.measurement import MEDIAN_ERROR, Measurement
+from plugins.base.words import percent, seconds, signed
+from plugins.judging.measurement import MEDIAN_ERROR, Measurement, steps_listed
 from plugins.judging.verdicts import Band
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Tolerance

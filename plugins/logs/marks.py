@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class Mark:
     """A line that matches `pattern`, and so contains one of `hints`; `says` is why it makes the run invalid.
 
-    `plugins.judging.validity.training` has the runs that a kind does not spoil. Long hints match few other
+    `plugins.judging.validity.steps` has the runs that a kind does not spoil. Long hints match few other
     lines.
     """
 

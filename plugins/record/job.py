@@ -1,6 +1,6 @@
 """A job of a case and its nodes: what the cluster says of it, what the log of jobs keeps of it, and what the judge gets.
 
-`jobs.log` has each field. `plugins.record.job_record` says which of them the records of cases have.
+`jobs.log` has each field. `plugins.record.case` says which of them the records of cases have.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plugins.base.words import first_of
-from plugins.isolation.answer import SHOWN, Answer
+from plugins.isolation.probes import SHOWN, Answer
 from plugins.record.case import ProofRun
 from plugins.record.folder import LOG
 from plugins.record.job import Job, Phase

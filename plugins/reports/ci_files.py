@@ -16,9 +16,8 @@ from plugins.acceptance.screening import compares
 from plugins.base.files import write_json, write_whole
 from plugins.base.words import nodes_in_words, shown
 from plugins.judging.judgement import Judgement
-from plugins.record.case import CaseRecord
+from plugins.record.case import CaseRecord, JobRecord
 from plugins.record.folder import CTRF, METRICS
-from plugins.record.job_record import JobRecord
 from plugins.record.lines import stamp
 from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.summary import NodeState, Screening, Summary

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from plugins.base.errors import ConfigError
 from plugins.base.words import nodes_in_words
-from plugins.judging.pairs import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
+from plugins.judging.repeats import ALPHA, SAME, Comparison, Finding, Pair, Ratio, compare
 from plugins.record.case import CaseRecord
 from plugins.record.folder import SUMMARY
 from plugins.record.stored import read_summary

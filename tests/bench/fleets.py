@@ -7,8 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from plugins.isolation.answer import Answer, Culprit
-from plugins.isolation.probes import Expected, Nodes, Probe, Result, Run
+from plugins.isolation.probes import Answer, Culprit, Expected, Nodes, Probe, Result, Run
 from plugins.isolation.search import isolate
 
 LEAF = 16

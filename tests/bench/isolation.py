@@ -17,7 +17,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from plugins.isolation.answer import Ending
+from plugins.isolation.probes import Ending
 from tests import sections
 from tests.bench.fleets import (
     CONGESTED,

@@ -13,7 +13,7 @@ import yaml
 
 from fixtures.backends.base import Findings
 from fixtures.backends.slurm.answers import LoginNode
-from fixtures.backends.slurm.limits import Limits
+from fixtures.backends.slurm.preflight import Limits
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh

@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def start(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    monkeypatch.setattr("fixtures.fleet.examine._AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("fixtures.fleet.settle._AGAIN_SECONDS", 0.1)
     monkeypatch.setattr("fixtures.fleet.ending.LOOK_SECONDS", 0.1)
     made: list[Session] = []
 

@@ -17,11 +17,11 @@ from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from fixtures.backends.kubernetes import preflight
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
-from fixtures.fleet import jobs, preflights
+from fixtures.fleet import jobs, submit
 
 
 def pytest_configure() -> None:
-    jobs.FIRST_CONTACT_SECONDS = preflights._CHECK_AGAIN_SECONDS = preflight.STARTING_SECONDS = 0.1
+    jobs.FIRST_CONTACT_SECONDS = submit._CHECK_AGAIN_SECONDS = preflight.STARTING_SECONDS = 0.1
 
 
 class Server(paramiko.ServerInterface):

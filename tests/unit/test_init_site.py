@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.backends.draft import Draft
-from fixtures.backends.kubernetes import survey as kubernetes
+from fixtures.backends.kubernetes import site_draft as kubernetes
 from fixtures.backends.slurm import survey as slurm
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.housekeeping import init_site

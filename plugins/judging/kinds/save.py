@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from plugins.base.words import billions
 from plugins.judging.evidence import Evidence
-from plugins.judging.figures import billions
 from plugins.judging.job_words import job_lines, remarks
 from plugins.judging.judgement import Conclusion
 from plugins.judging.verdicts import Verdict

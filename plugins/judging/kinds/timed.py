@@ -10,9 +10,7 @@ from plugins.baselines.expected import Expected, expected
 from plugins.baselines.expected_range import Numbers
 from plugins.baselines.metrics import MfuBasis, tokens_per_second
 from plugins.baselines.store import Baseline
-from plugins.judging import cpus as cpu_judging
-from plugins.judging import gpus as gpu_judging
-from plugins.judging import validity
+from plugins.judging import hardware, validity
 from plugins.judging.evidence import Evidence, Run
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, log_faults, remarks
@@ -72,11 +70,11 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     )
     stalls = stall_remarks(measurement, Tolerance())
     verdict = Verdict(Kind.NO_BASELINE, (reason,), (*remarks_on(runs), *stalls, *remarks(evidence)))
-    verdict = gpu_judging.explained(verdict, gpus, None)
-    verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, None)
+    verdict = hardware.explained_by_gpus(verdict, gpus, None)
+    verdict = hardware.explained_by_cpus(verdict, case, evidence.logs, measurement, None)
     details = (
         *describe(measurement, numbers.references),
-        *gpu_judging.lines(gpus, measurement, numbers.accelerator),
+        *hardware.lines(gpus, measurement, numbers.accelerator),
         *_run_lines(runs),
         identity_line(case, evidence.log),
         *job_lines(evidence.outcome),
@@ -111,12 +109,12 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclu
     verdict = replace(verdict, remarks=notes)
     changed = _changes(evidence, verdict, measurement, target)
     decisive = _run_of(measurement, evidence, runs)
-    verdict = gpu_judging.explained(verdict, decisive.gpus, baseline.table)
-    verdict = cpu_judging.explained(verdict, case, evidence.logs, measurement, target)
+    verdict = hardware.explained_by_gpus(verdict, decisive.gpus, baseline.table)
+    verdict = hardware.explained_by_cpus(verdict, case, evidence.logs, measurement, target)
     verdict = _veto(evidence, verdict, baseline)
     details = (
         *explain(measurement, target, numbers.references),
-        *gpu_judging.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
+        *hardware.lines(decisive.gpus, measurement, numbers.accelerator, baseline.table),
         *_run_lines(runs),
         identity_line(case, log),
         *changed,
@@ -135,7 +133,7 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     case, outcome, log, run = evidence.case, evidence.outcome, evidence.log, evidence.own
     timed, basis, job = with_pace(log.steps, case.means), evidence.basis, job_lines(outcome)
     checked = evidence.timed(run, baseline.statistic, whole=False)
-    reasons = [*validity.problems(checked), *log_faults(outcome), *gpu_judging.spoiled(run.gpus)]
+    reasons = [*validity.problems(checked), *log_faults(outcome), *hardware.spoiled(run.gpus)]
     if not reasons and not timed:
         reasons = ["it was given up for its pace, and no settled step in its log has a time that can be read"]
     if not reasons and basis is None:
@@ -146,10 +144,10 @@ def judge_given_up(evidence: Evidence, baseline: Baseline) -> Conclusion:
     measurement = _measure(case, replace(log, steps=timed), Statistic(), basis)
     target = expected(case, baseline, basis)
     verdict = Verdict(Kind.TOO_SLOW, (outcome.job.message,), remarks(evidence))
-    verdict = gpu_judging.explained(verdict, run.gpus, baseline.table)
+    verdict = hardware.explained_by_gpus(verdict, run.gpus, baseline.table)
     details = (
         *explain(measurement, target),
-        *gpu_judging.lines(run.gpus, measurement, evidence.numbers.accelerator),
+        *hardware.lines(run.gpus, measurement, evidence.numbers.accelerator),
         *_changes(evidence, verdict, measurement, target),
         *job,
     )
@@ -214,11 +212,11 @@ def _veto(evidence: Evidence, verdict: Verdict, baseline: Baseline) -> Verdict:
     low = [
         f"run {number}: {reason}"
         for number, run in enumerate(evidence.runs, start=1)
-        for reason in gpu_judging.low(run.gpus, baseline.table.product)
+        for reason in hardware.low(run.gpus, baseline.table.product)
     ]
     if verdict.kind is not Kind.PASSED or not low:
         return verdict
-    return gpu_judging.vetoed(verdict, low)
+    return hardware.vetoed(verdict, low)
 
 
 def _measure(case: Case, log: Log, statistic: Statistic, basis: MfuBasis | None) -> Measurement:

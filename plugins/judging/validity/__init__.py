@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from plugins.judging.validity import configuration, steps, times, training
+from plugins.judging.validity import configuration, steps, times
 from plugins.judging.validity.run import UNKNOWN as UNKNOWN
 from plugins.judging.validity.run import Check, absent, are_missing
 from plugins.judging.validity.run import Started as Started
@@ -17,7 +17,7 @@ from plugins.judging.validity.run import TimedRun as TimedRun
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 
-CHECKS: tuple[Check, ...] = (*steps.CHECKS, *configuration.CHECKS, *times.CHECKS, *training.CHECKS)
+CHECKS: tuple[Check, ...] = (*steps.CHECKS, *configuration.CHECKS, *times.CHECKS, *steps.TRAINING_CHECKS)
 
 
 def problems(run: TimedRun) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from plugins.acceptance.decision import decide
 from plugins.acceptance.scaling import RunShown, Shown, curves, groups, scaling_beside
-from plugins.bundle import plan as bundled_plan
+from plugins.bundle import examination as bundled_plan
 from plugins.judging.case_record import record_of
 from plugins.record.baseline import Recorded
 from plugins.record.case import CaseRecord, Run

@@ -14,10 +14,9 @@ import pytest
 from fixtures.backends.kubernetes.blame import Broken, broken, first_deleted
 from fixtures.backends.kubernetes.facts import Pod
 from plugins.acceptance.screening import NodeLists, compares, heat_map, print_screening, screening, shade
-from plugins.record.case import CaseRecord, Means
+from plugins.record.case import CaseRecord, EarlierJob, JobRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState, Phase
-from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.summary import NodeState, Screening
 from plugins.record.verdict import Kind
 from plugins.reports.ci_files import ctrf, metrics, verdicts

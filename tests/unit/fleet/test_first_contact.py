@@ -25,7 +25,7 @@ ENDLESS = Unreachable("ssh: no answer within 20 s")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fixtures.fleet.preflights._CHECK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("fixtures.fleet.submit._CHECK_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr("fixtures.fleet.jobs.FIRST_CONTACT_SECONDS", 0.3)
 
 

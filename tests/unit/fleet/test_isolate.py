@@ -11,8 +11,7 @@ from fixtures.fleet.isolate import LEAVES
 from fixtures.fleet.state import Isolation, Policy, PricedCase
 from plugins.base.errors import Absent, Infrastructure, SubmitError
 from plugins.isolation import PROOF
-from plugins.isolation.answer import Answer
-from plugins.isolation.probes import Nodes, Probe, Result, Run, Search
+from plugins.isolation.probes import Answer, Nodes, Probe, Result, Run, Search
 from plugins.isolation.rounds import ProbeJob, nodes_of
 from plugins.isolation.search import isolate
 from plugins.recipes.cases import Case

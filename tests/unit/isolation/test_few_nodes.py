@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.session.isolating import run_of
-from plugins.isolation.answer import Answer, Ending, Part
-from plugins.isolation.probes import Expected, Nodes, Probe, Result, Run
+from plugins.isolation.probes import Answer, Ending, Expected, Nodes, Part, Probe, Result, Run
 from plugins.isolation.search import isolate
 from plugins.logs import Step
 from tests.bench.fleets import (

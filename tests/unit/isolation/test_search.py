@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from plugins.isolation.answer import Answer, Ending
-from plugins.isolation.probes import Nodes, Probe, Result, Run, disjoint
+from plugins.isolation.probes import Answer, Ending, Nodes, Probe, Result, Run, disjoint
 from plugins.isolation.rounds import progress
 from plugins.isolation.search import isolate
 from tests.bench.fleets import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from plugins.judging.pairs import ALL, Comparison, Finding, Pair, compare
+from plugins.judging.repeats import ALL, Comparison, Finding, Pair, compare
 
 Slower = Callable[[int, str], float]
 

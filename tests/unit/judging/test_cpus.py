@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plugins.baselines.store import find
-from plugins.judging.cpus import peak
+from plugins.judging.hardware import peak
 from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import Origin, offer_of
 from plugins.logs.formats import read

@@ -13,7 +13,7 @@ from plugins.baselines.baseline_file import accelerators
 from plugins.baselines.store import find
 from plugins.gpu import causes as gpu_causes
 from plugins.gpu.samples import Gpus, Process, Product, Sample, State, parse_gpus
-from plugins.judging import gpus as gpu_judging
+from plugins.judging import hardware
 from plugins.judging.case_record import record_of
 from plugins.judging.identity import type_in
 from plugins.judging.judgement import Judgement
@@ -420,7 +420,7 @@ def test_several_gpus_are_compared_with_one() -> None:
     assert found is not None
     baseline = find(ROOT / "baselines", PROXY, two, "h200")
     assert baseline is not None
-    lines = gpu_judging.lines(gpus("healthy"), replace(found, case=two), None, baseline.table)
+    lines = hardware.lines(gpus("healthy"), replace(found, case=two), None, baseline.table)
     assert lines[-1] == "scaling   100.9 % of one GPU's pace, 1.714 s a step with as large a batch"
     assert not any(line.startswith("scaling ") for line in judged("healthy").details)
 
@@ -430,7 +430,7 @@ def test_an_all_reduce_is_told_beside_what_nvlink_moves() -> None:
     assert found is not None
     told = parse_gpus([b"proxy all-reduce: bus bandwidth 330.4 GB/s (1024 MiB of each GPU, median of 10)"])
     part = accelerators(ROOT / "baselines")["h200"]
-    (line,) = gpu_judging.lines(told, found, part)
+    (line,) = hardware.lines(told, found, part)
     assert line == "links     all-reduce at 330.4 GB/s of bus bandwidth; NVLink has 450 GB/s each way"
 
 

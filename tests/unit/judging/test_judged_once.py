@@ -14,7 +14,7 @@ import pytest
 
 import plugins.judging.job_files
 import plugins.suite.judged
-from plugins.isolation.answer import Answer, Ending
+from plugins.isolation.probes import Answer, Ending
 from plugins.judging.choice import Choice, Repeats, Setting
 from plugins.judging.job_files import MOST_PARSED, ParsedLogs
 from plugins.judging.judge import another_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plugins.isolation.answer import Answer, Ending
+from plugins.isolation.probes import Answer, Ending
 from plugins.judging.job_words import symptoms
 from plugins.logs import Log, Step
 from plugins.logs.formats import parser

@@ -11,7 +11,7 @@ import pytest
 
 from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.judging.validity.run import TimedRun
-from plugins.judging.validity.training import profiled_as_published
+from plugins.judging.validity.steps import profiled_as_published
 from plugins.logs import Step
 from plugins.logs.formats import read
 from plugins.recipes.expansion import load_recipe

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.logs import line_parser, log_lines
+from plugins.logs import line_parser
 from plugins.logs.formats import parser
-from plugins.logs.log_lines import SHARED, Lines, LineSearch, texts_of
+from plugins.logs.line_parser import SHARED, Lines, LineSearch, texts_of
 from plugins.logs.registry import FORMATS
 from tests.bench.parsing import CHATTER, STEPS
 from tests.unit.logs.test_marks import SPOILT
@@ -34,11 +34,11 @@ def test_the_texts_of_a_format_are_few_enough_for_simd_and_in_each_hint(name: st
     hints=HINTS,
     data=st.text("ab \n", max_size=300).map(str.encode),
     seed=st.integers(),
-    probe=st.sampled_from([0, 1, 40, log_lines.PROBE]),
+    probe=st.sampled_from([0, 1, 40, line_parser.PROBE]),
 )
 def test_each_line_with_a_hint_is_told(hints: tuple[bytes, ...], data: bytes, seed: int, probe: int) -> None:
     end = random.Random(seed).randint(0, len(data))
-    with mock.patch.object(log_lines, "PROBE", probe):
+    with mock.patch.object(line_parser, "PROBE", probe):
         spans = list(LineSearch((Lines("steps", hints),)).lines(data, end))
     lines = {(start, data[start:stop]) for start, stop in spans}
     place, expected = 0, set()
@@ -60,7 +60,7 @@ def test_where_parts_of_hints_are_frequent_a_buffer_is_searched_once() -> None:
     data = b"the profile of step of a rank\n" * 100_000 + b"profile of step 99: 1 s\n"
     assert list(search.lines(data, len(data))) == [(len(data) - 24, len(data) - 1)]
     searched = [len(call.args[0]) for call in search._texts.find_matches_as_indexes.call_args_list]
-    assert sum(searched) <= log_lines.PROBE
+    assert sum(searched) <= line_parser.PROBE
 
 
 @given(line=st.lists(st.sampled_from([b"a", b"ab", b"b", b"bc", b"\n"])).map(b"".join))

@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from plugins.record.case import EarlierJob, JobRecord
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
-from plugins.record.job_record import EarlierJob, JobRecord
 from plugins.record.lines import Part
 
 JOB = Job(

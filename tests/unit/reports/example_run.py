@@ -10,10 +10,9 @@ from typing import Any
 
 from fixtures.session.life import About, summary_of
 from plugins.judging.case_record import record_of
-from plugins.record.case import CaseRecord, Run
+from plugins.record.case import CaseRecord, EarlierJob, Run
 from plugins.record.folder import LOG, STEPS
 from plugins.record.job import Job, JobRef, JobState
-from plugins.record.job_record import EarlierJob
 from plugins.record.plan import Decision, Plan
 from plugins.record.stored import write_summary
 from plugins.record.summary import AcceptanceRecord, Ending, Scale, Scaling, Summary, WaivedCase

@@ -26,7 +26,7 @@ from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.plan import Decision
 from plugins.record.summary import RunsSaved
 from plugins.record.verdict import Kind
-from plugins.reports import case_view, ci_files, page, plot
+from plugins.reports import ci_files, page, plot
 from plugins.reports.ci_files import ctrf
 from plugins.reports.terminal import print_table
 from tests.unit import examples
@@ -171,9 +171,9 @@ def test_the_worst_verdicts_come_first_each_with_a_sign(html: str) -> None:
     kinds = [
         kind for _, part in cases(html) for kind in Kind if f"because of {list(Kind).index(kind)}<" in part
     ]
-    assert kinds == list(case_view.SIGNS)
-    assert set(case_view.SIGNS) == set(Kind)
-    assert len(set(case_view.SIGNS.values())) == len(Kind)
+    assert kinds == list(page.SIGNS)
+    assert set(page.SIGNS) == set(Kind)
+    assert len(set(page.SIGNS.values())) == len(Kind)
 
 
 def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, html: str) -> None:

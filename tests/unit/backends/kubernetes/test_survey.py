@@ -11,8 +11,7 @@ import yaml
 from fixtures.backends.draft import Draft
 from fixtures.backends.kubernetes.credentials import contexts
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.site_draft import Cluster, drafted
-from fixtures.backends.kubernetes.survey import survey
+from fixtures.backends.kubernetes.site_draft import Cluster, drafted, survey
 from fixtures.site import load_site
 from plugins.base.errors import ConfigError, Denied
 from plugins.recipes.expansion import load_recipe

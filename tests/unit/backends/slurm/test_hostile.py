@@ -14,8 +14,7 @@ from fixtures.backends.slurm.answers import LoginNode, blamed, only_node, printe
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.job_table import Accounts, JobTable, from_scontrol
 from fixtures.backends.slurm.launcher import cancel
-from fixtures.backends.slurm.limits import Limits
-from fixtures.backends.slurm.preflight import lacking
+from fixtures.backends.slurm.preflight import Limits, lacking
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh

@@ -14,7 +14,7 @@ import pytest
 from fixtures.backends.base import Findings
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import LoginNode
-from fixtures.backends.slurm.limits import Limits, long_waits
+from fixtures.backends.slurm.preflight import Limits, long_waits
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.base.errors import Denied, Unreachable
