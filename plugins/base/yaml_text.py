@@ -6,7 +6,6 @@ import contextlib
 import math
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 class _TooMuch(Exception):
-    """A text has too many values or levels. `_require_bounded` tells where."""
+    """A text has too many values or levels."""
 
 
 class Bounded:
@@ -99,8 +98,8 @@ def decode(path: Path, data: bytes) -> str:
     return text
 
 
-def compose(path: Path, text: str, loader: Any, single: bool = True) -> list[yaml.Node]:
-    """The root of each document that the loader of this text makes. A text may have a `single` one, or any number.
+def compose(path: Path, loader: Any, single: bool = True) -> list[yaml.Node]:
+    """The root of each document that the loader makes of its text. A text may have a `single` one, or any number.
 
     Raises:
         YAMLError: it is not YAML, or has another number of documents.
@@ -113,31 +112,38 @@ def compose(path: Path, text: str, loader: Any, single: bool = True) -> list[yam
         else:
             while loader.check_node():
                 roots.append(loader.get_node())
-        bounded = _are_bounded(roots)
     except _TooMuch:
-        bounded = False
-    if not bounded:
-        _require_bounded(path, Loader(text))
+        raise _too_much(path) from None
+    _require_bounded(path, roots)
     return roots
 
 
-def _are_bounded(roots: list[yaml.Node]) -> bool:
-    """Whether there are neither too many values nor levels, each alias counted as what it stands for, and no number is long."""
+def _require_bounded(path: Path, roots: list[yaml.Node]) -> None:
+    """Count values and levels, each alias as what it stands for. Refuse a number with very many digits, which takes long to make."""
     level, values = roots, len(roots)
     for _ in range(_MOST_LEVELS - 2):
         deeper: list[yaml.Node] = []
         for node in level:
             if isinstance(node, yaml.ScalarNode):
                 if len(node.value) > _LONGEST_NUMBER and node.tag != _TEXT:
-                    return False
+                    raise ConfigError(
+                        f"{path}:{node.start_mark.line + 1}: a number of {len(node.value):,} digits, where "
+                        f"{_LONGEST_NUMBER} are the most"
+                    )
                 continue
             deeper += node.value if isinstance(node, yaml.SequenceNode) else chain.from_iterable(node.value)
             if values + len(deeper) > _MOST_VALUES:
-                return False
+                raise _too_much(path)
         if not deeper:
-            return True
+            return
         level, values = deeper, values + len(deeper)
-    return False
+    raise _too_much(path)
+
+
+def _too_much(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path}: more than {_MOST_VALUES:,} values or {_MOST_LEVELS} levels, each alias (*name) counted as what it stands for"
+    )
 
 
 def require_bounded(path: Path) -> None:
@@ -149,7 +155,7 @@ def require_bounded(path: Path) -> None:
     """
     text = decode(path, read_bytes(path))
     with errors_of_yaml(path, text):
-        _require_bounded(path, Loader(text))
+        compose(path, Loader(text), single=False)
 
 
 @contextlib.contextmanager
@@ -169,67 +175,3 @@ def errors_of_yaml(path: Path, text: str) -> Iterator[None]:
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError) as error:
         # If a value is not what its tag says, PyYAML raises any of these.
         raise ConfigError(f"{path}: a value that YAML cannot read: {cut(str(error))}") from None
-
-
-@dataclass
-class _Collection:
-    """A list or mapping that is being read: the number of its values and levels, with aliases filled in."""
-
-    anchor: str | None
-    values: int = 1
-    levels: int = 1
-
-    def add(self, values: int, levels: int) -> None:
-        self.values += values
-        self.levels = max(self.levels, levels + 1)
-
-
-def _require_bounded(path: Path, loader: Any) -> None:
-    """Check how much is in a file, from its events. Raises ConfigError with the line."""
-    # For each anchor: the values and levels that its alias stands for; None until the end of the anchor's
-    # value.
-    known: dict[str, tuple[int, int] | None] = {}
-    above, total = [_Collection(None)], 0
-    while loader.check_event():
-        event = loader.get_event()
-        place = f"{path}:{event.start_mark.line + 1}" if event.start_mark else f"{path}"
-        if isinstance(event, yaml.DocumentStartEvent):
-            known.clear()
-        elif isinstance(event, yaml.CollectionStartEvent):
-            if event.anchor:
-                known[event.anchor] = None
-            above.append(_Collection(event.anchor))
-            total += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            collection = above.pop()
-            if collection.anchor:
-                known[collection.anchor] = collection.values, collection.levels
-            above[-1].add(collection.values, collection.levels)
-        elif isinstance(event, yaml.ScalarEvent):
-            if event.anchor:
-                known[event.anchor] = 1, 1
-            above[-1].add(1, 1)
-            total += 1
-            _require_short(place, loader, event)
-        elif isinstance(event, yaml.AliasEvent) and event.anchor in known:
-            size = known[event.anchor]
-            if size is None:
-                raise ConfigError(f"{place}: *{cut(event.anchor)} stands within what it stands for")
-            above[-1].add(*size)
-            total += size[0]
-        if total > _MOST_VALUES:
-            raise ConfigError(
-                f"{place}: more than {_MOST_VALUES:,} values, each alias (*name) counted as what it stands for"
-            )
-        if len(above) + above[-1].levels > _MOST_LEVELS:
-            raise ConfigError(f"{place}: more than {_MOST_LEVELS} levels, one within the other")
-
-
-def _require_short(place: str, loader: Any, event: yaml.ScalarEvent) -> None:
-    """Refuse a number with very many digits: the time to make it grows faster than their number."""
-    if len(event.value) > _LONGEST_NUMBER:
-        tag = event.tag or loader.resolve(yaml.ScalarNode, event.value, event.implicit)
-        if tag not in (_TEXT, "!"):
-            raise ConfigError(
-                f"{place}: a number of {len(event.value):,} digits, where {_LONGEST_NUMBER} are the most"
-            )

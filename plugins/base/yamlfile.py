@@ -274,7 +274,7 @@ def _parsed(path: Path, data: bytes, model: type[M]) -> M:
     text = decode(path, data)
     with errors_of_yaml(path, text):
         loader = Loader(text)
-        root = next(iter(compose(path, text, loader)), None)
+        root = next(iter(compose(path, loader)), None)
         # This comes before the values are made, because a merge (`<<`) then rewrites the nodes.
         mistakes = list(duplicates(root))
         values = None if root is None else loader.construct_document(root)
@@ -300,7 +300,7 @@ def load_documents(path: Path) -> list[dict[str, Any]]:
     documents = []
     with errors_of_yaml(path, text):
         loader = Loader(text)
-        for root in compose(path, text, loader, single=False):
+        for root in compose(path, loader, single=False):
             mistakes += duplicates(root)
             document = loader.construct_document(root)
             if isinstance(document, dict):
@@ -316,5 +316,5 @@ def line_of(path: Path, *keys: str) -> int:
     """The line (from 1) of the key at `keys` in a YAML file that `load` has read."""
     text = decode(path, read_bytes(path))
     with errors_of_yaml(path, text):
-        root, *_ = compose(path, text, Loader(text))
+        root, *_ = compose(path, Loader(text))
     return line_at(root, keys)

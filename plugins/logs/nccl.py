@@ -2,11 +2,10 @@
 
 `plugins.logs.nodes` reads the same lines in the log of any run.
 
-    python3 nccl.py --state STATE --limit-seconds N FILE...
+    python3 nccl.py --limit-seconds N FILE...
 
 prints one JSON line, less than 1 MB: what `plugins.modes.traces.NcclDigest` reads, or `{"error": ...}`
-with exit status 1. STATE keeps the aggregates and how far each file was read, so that a file that grows is
-read once. A last line without its newline waits for the next call.
+with exit status 1. A last line without its newline is not read.
 
 What is counted, with the lines of NCCL 2.28.9 that print it (2.19 to 2.30 print these alike; `Assigned NET plugin` is
 new in 2.27):
@@ -38,15 +37,13 @@ import re
 import stat
 import sys
 import time
-import zlib
 from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-VERSION = 2
+VERSION = 1
 
 BLOCK = 1 << 20
 LONGEST_LINE = 1 << 16  # NCCL prints 1024 characters at most
-_HEAD = 1024
 
 # Whatever the input, memory and the digest stay within these.
 MOST_RANKS = 4096
@@ -58,7 +55,6 @@ MOST_NAMES = 8
 MOST_DEVICES = 16
 MOST_UNEVEN = 16
 MOST_FEWER = 64
-MOST_WARNINGS = 10
 MOST = (1 << 63) - 1
 
 # Bytes of an element, src/nccl.h.in 300-313. 2.19 to 2.23 end with 9; 10 and 11 are the two kinds of fp8.
@@ -323,16 +319,6 @@ class Digest:
                 uneven.append({"nranks": size, "calls": most, "fewer": fewer[:MOST_FEWER]})
         return uneven
 
-    def as_state(self) -> Dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
-
-    @classmethod
-    def from_state(cls, state: Dict[str, Any]) -> "Digest":
-        """The inverse of `as_state`."""
-        digest = cls()
-        vars(digest).update(state)
-        return digest
-
 
 def _add(sums: List[int], calls: int, size: int) -> None:
     sums[0] += calls
@@ -390,66 +376,32 @@ def _chosen(rank: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-class Replaced(Exception):
-    """A file is not the one that was read before."""
+def read(path: str, digest: Digest, deadline: float, block: int = BLOCK) -> List[Any]:
+    """Feed the lines of a file until the time runs out. Returns its path, its size and the bytes that were read.
 
-
-class Place:
-    """How far a file was read. `inside`: the middle of a line that is too long."""
-
-    def __init__(self, inode: int = 0, offset: int = 0, inside: bool = False, head: int = 0) -> None:
-        self.inode = inode
-        self.offset = offset
-        self.inside = inside
-        self.head = head
-        self.size = 0
-
-    def read(self, path: str, digest: Digest, deadline: float, block: int = BLOCK) -> bool:
-        """Feed what is new. False if the time ran out first.
-
-        Raises OSError, and Replaced if the file is shorter than what was read of it, or another one.
-        """
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise OSError("is no regular file")
-        with open(path, "rb", 0) as file:
-            found = os.fstat(file.fileno())
-            if self.offset:
-                if found.st_ino != self.inode:
-                    raise Replaced("was replaced by another file")
-                if found.st_size < self.offset:
-                    raise Replaced("is shorter than what was read of it")
-                if self.head != zlib.crc32(file.read(min(_HEAD, self.offset))):
-                    raise Replaced("begins otherwise than what was read of it")
-            self.inode = found.st_ino
-            file.seek(self.offset)
-            rest = b""
-            while True:
-                piece = file.read(block)
-                self.size = self.offset + len(rest) + len(piece)
-                if not piece:
-                    break
-                rest = self._take(rest + piece, digest)
-                if time.monotonic() > deadline:
-                    break
-            done = not piece
-            file.seek(0)
-            self.head = zlib.crc32(file.read(min(_HEAD, self.offset)))
-        return done
-
-    def _take(self, data: bytes, digest: Digest) -> bytes:
-        """Feed the whole lines. Returns the part of a line at the end."""
-        start, end = 0, data.rfind(b"\n") + 1
-        if self.inside and end:
-            start, self.inside = data.find(b"\n") + 1, False
-        for lines in _without_long(data[start:end], digest.counts):
-            digest.feed(lines)
-        rest = data[end:]
-        if self.inside or len(rest) > LONGEST_LINE:
-            if not self.inside:
-                digest.counts["lines"] += 1
-            self.inside, rest = True, b""
-        self.offset += len(data) - len(rest)
-        return rest
+    A last line without its newline is not read: it may still be written. Raises OSError.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError("is no regular file")
+    offset, inside, rest = 0, False, b""
+    with open(path, "rb", 0) as file:
+        while time.monotonic() <= deadline:
+            piece = file.read(block)
+            if not piece:
+                break
+            data = rest + piece
+            start, end = 0, data.rfind(b"\n") + 1
+            if inside and end:
+                start, inside = data.find(b"\n") + 1, False
+            for lines in _without_long(data[start:end], digest.counts):
+                digest.feed(lines)
+            rest = data[end:]
+            if inside or len(rest) > LONGEST_LINE:
+                digest.counts["lines"] += not inside
+                inside, rest = True, b""
+            offset += len(data) - len(rest)
+        size = os.fstat(file.fileno()).st_size
+    return [_short(path), size, offset]
 
 
 def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
@@ -468,77 +420,17 @@ def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
         yield data[begin:at] if begin else data
 
 
-def load(state: str, paths: List[str], warnings: List[str]) -> Tuple[Digest, Dict[str, Place]]:
-    """What the state file says of these files; nothing read yet if there is none, or it is of no use."""
-    fresh = Digest(), {path: Place() for path in paths}
-    try:
-        with open(state, "rb") as file:
-            check, _, text = file.read().partition(b" ")
-        if int(check) != zlib.crc32(text):
-            raise ValueError("is damaged")
-        found = json.loads(text.decode("utf-8"))
-        if found["version"] != VERSION or sorted(found["files"]) != sorted(paths):
-            raise ValueError("is of other files or another version")
-        places = {path: Place(*found["files"][path]) for path in paths}
-        return Digest.from_state(found["digest"]), places
-    except FileNotFoundError:
-        return fresh
-    except (OSError, ValueError, KeyError) as error:
-        warnings.append(
-            "{}: {}: the trace is read again from its beginning".format(_short(state), _short(error))
-        )
-        return fresh
-
-
-def save(state: str, digest: Digest, places: Dict[str, Place]) -> None:
-    """Replace the state file, whole or not at all. Raises OSError."""
-    files = {path: [p.inode, p.offset, p.inside, p.head] for path, p in places.items()}
-    text = json.dumps({"version": VERSION, "files": files, "digest": digest.as_state()}).encode("utf-8")
-    part = state + ".part"
-    try:
-        with open(part, "wb") as file:
-            file.write(b"%d " % zlib.crc32(text) + text)
-        os.replace(part, state)
-    except OSError:
-        if os.path.exists(part):
-            os.remove(part)
-        raise
-
-
-def run(state: str, paths: List[str], seconds: float, block: int = BLOCK) -> Dict[str, Any]:
-    """Read on for so many seconds at most. Returns the digest. Raises OSError if a file cannot be read."""
+def run(paths: List[str], seconds: float, block: int = BLOCK) -> Dict[str, Any]:
+    """Read for so many seconds at most. Returns the digest. Raises OSError if a file cannot be read."""
     deadline = time.monotonic() + seconds
-    warnings: List[str] = []
-    digest, places = load(state, paths, warnings)
-    try:
-        done = _read(digest, places, deadline, block)
-    except Replaced as error:
-        warnings.append("{}: all is read again from the beginning".format(error))
-        digest, places = Digest(), {path: Place() for path in paths}
-        done = _read(digest, places, deadline, block)
-    try:
-        save(state, digest, places)
-    except OSError as error:
-        warnings.append(
-            "{}: {}: the next call reads from the beginning".format(_short(state), error.strerror)
-        )
-    report = digest.report()
-    report["files"] = [[_short(path), places[path].size, places[path].offset] for path in paths]
-    report["done"] = done
-    report["warnings"] = warnings[:MOST_WARNINGS]
-    return report
-
-
-def _read(digest: Digest, places: Dict[str, Place], deadline: float, block: int) -> bool:
-    done = True
-    for path, place in places.items():
+    digest, files = Digest(), []
+    for path in paths:
         try:
-            done = place.read(path, digest, deadline, block) and done
-        except Replaced as error:
-            raise Replaced("{} {}".format(_short(path), error)) from None
+            files.append(read(path, digest, deadline, block))
         except OSError as error:
             raise OSError("{}: {}".format(_short(path), error.strerror or error)) from None
-    return done
+    done = time.monotonic() <= deadline
+    return dict(digest.report(), files=files, done=done)
 
 
 def _short(text: Any) -> str:
@@ -547,12 +439,11 @@ def _short(text: Any) -> str:
 
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(description="Digests an NCCL trace.")
-    parser.add_argument("--state", required=True, metavar="FILE")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), metavar="N")
     parser.add_argument("files", nargs="+", metavar="FILE")
     options = parser.parse_args(arguments)
     try:
-        answer = run(options.state, sorted(set(options.files))[:64], options.limit_seconds)
+        answer = run(sorted(set(options.files))[:64], options.limit_seconds)
     except OSError as error:
         answer = {"error": _short(error.strerror or error)}
     print(json.dumps(answer, separators=(",", ":")))

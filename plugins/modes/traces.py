@@ -87,7 +87,7 @@ class Counts(Strict):
 class NcclDigest(Strict):
     """See `plugins.logs.nccl` for what is counted, and what a byte is. What is `other` had no room of its own."""
 
-    version: Literal[2]
+    version: Literal[1]
     counts: Counts
     calls: tuple[Call, ...]
     other_calls: tuple[_Number, _Number]
@@ -100,7 +100,6 @@ class NcclDigest(Strict):
     uneven: tuple[Uneven, ...]
     files: tuple[TraceFile, ...]
     done: bool
-    warnings: tuple[str, ...]
 
     @model_validator(mode="after")
     def _points_to_what_is_there(self) -> NcclDigest:

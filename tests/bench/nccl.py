@@ -37,14 +37,13 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @dataclass(frozen=True)
 class Cost:
-    """`peak` in MB, of the whole process; `seconds` are those of a processor; `answer` and `state` in bytes."""
+    """`peak` in MB, of the whole process; `seconds` are those of a processor; `answer` in bytes."""
 
     size: int
     seconds: float
     grep: float
     peak: float
     answer: int
-    state: int
 
     def rows(self) -> list[Row]:
         return [
@@ -53,7 +52,6 @@ class Cost:
             ("grep -c opCount", "MB a CPU second", self.size / 1e6 / self.grep),
             ("memory", "MB", self.peak),
             ("answer", "KB", self.answer / 1e3),
-            ("state", "KB", self.state / 1e3),
         ]
 
 
@@ -68,21 +66,19 @@ def write(path: Path, nodes: int, size: int) -> None:
 
 
 def cost(folder: Path, nodes: int, size: int) -> Cost:
-    trace, state, used = folder / "trace", folder / "state", folder / "used"
+    trace, used = folder / "trace", folder / "used"
     write(trace, nodes, size)
     before = children()
     subprocess.run(["grep", "-c", "opCount", str(trace)], check=True, capture_output=True)
     grep = children() - before
-    command = [sys.executable, "-I", "-c", _ALONE, nccl.__file__, "--state", str(state), str(trace)]
+    command = [sys.executable, "-I", "-c", _ALONE, nccl.__file__, str(trace)]
     answer = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE).stdout
     seconds, peak = used.read_text().split()
     digest = read_digest(answer)
     assert digest.done
     assert len(digest.members()) == 8 * nodes
-    found = Cost(
-        trace.stat().st_size, float(seconds), grep, int(peak) / 1024, len(answer), state.stat().st_size
-    )
-    for path in (trace, state, used):
+    found = Cost(trace.stat().st_size, float(seconds), grep, int(peak) / 1024, len(answer))
+    for path in (trace, used):
         path.unlink()
     return found
 

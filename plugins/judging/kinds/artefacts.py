@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from statistics import median
 
-from plugins.base.words import shown
 from plugins.judging.evidence import Evidence
 from plugins.judging.identity import identity_line
 from plugins.judging.job_words import job_lines, remarks
@@ -79,7 +78,7 @@ def _report_lines(artefacts: Artefacts, reports: list[File]) -> list[str]:
 
 
 def _trace_lines(trace: NcclDigest) -> list[str]:
-    lines = [f"warning   {shown(warning)}" for warning in trace.warnings]
+    lines = []
     if trace.counts.torn:
         lines.append(
             f"note      {trace.counts.torn:,} calls are not counted: other ranks' output tore their lines "

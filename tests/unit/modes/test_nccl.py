@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +48,19 @@ def test_it_is_a_program_for_python_3_6_and_the_standard_library_alone() -> None
         for node in imports
         for alias in node.names
     }
-    assert names <= {"argparse", "json", "os", "re", "stat", "sys", "time", "zlib", "collections", "typing"}
+    assert names <= {"argparse", "json", "os", "re", "stat", "sys", "time", "collections", "typing"}
 
 
 def test_it_is_sent_as_a_script(tmp_path: Path) -> None:
-    trace, state = tmp_path / "log.out", tmp_path / "log.out.digest"
+    trace = tmp_path / "log.out"
     trace.write_bytes(Trace().whole())
-    command = [sys.executable, "-I", "-", "--state", str(state), "--limit-seconds", "60", str(trace)]
-    for _ in range(2):
-        with PROGRAM.open("rb") as script:
-            done = subprocess.run(command, stdin=script, capture_output=True, check=True)
-        answer = json.loads(done.stdout)
-        assert done.stdout.count(b"\n") == 1
-        assert answer["done"]
-        assert answer["warnings"] == []
-        assert answer["counts"]["calls"] == 16 * 5 * 5
+    command = [sys.executable, "-I", "-", "--limit-seconds", "60", str(trace)]
+    with PROGRAM.open("rb") as script:
+        done = subprocess.run(command, stdin=script, capture_output=True, check=True)
+    answer = json.loads(done.stdout)
+    assert done.stdout.count(b"\n") == 1
+    assert answer["done"]
+    assert answer["counts"]["calls"] == 16 * 5 * 5
 
 
 @pytest.mark.parametrize("name", ["recipe-2.28.9", "sockets-2.28.9", "shm-2.28.9"])
@@ -216,89 +213,37 @@ def logs(draw: st.DrawFn) -> bytes:
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=logs(), cuts=st.lists(st.integers(0, 4000), max_size=4), block=st.integers(1, 500))
-def test_a_file_that_grows_is_digested_as_if_read_at_once(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, cuts: list[int], block: int
+@given(data=logs(), block=st.integers(1, 500))
+def test_the_digest_is_the_same_whatever_the_pieces(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, block: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("trace")
-    trace, state = folder / "log", str(folder / "state")
+    trace = tmp_path_factory.mktemp("trace") / "log"
+    trace.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nccl, "LONGEST_LINE", 250)
-        for cut in [*sorted(cuts), len(data)]:
-            trace.write_bytes(data[:cut])
-            grown = nccl.run(state, [str(trace)], float("inf"), block)
-        once = nccl.run(str(folder / "other"), [str(trace)], float("inf"))
-    assert grown == once
-    assert once["done"]
-    assert once["counts"]["lines"] <= data.count(b"\n") + 1
+        report = nccl.run([str(trace)], float("inf"), block)
+        assert report == nccl.run([str(trace)], float("inf"))
+    assert report["done"]
+    assert report["counts"]["lines"] <= data.count(b"\n") + 1
 
 
-def test_a_limit_of_time_still_gets_on(tmp_path: Path) -> None:
-    trace, state = tmp_path / "log", str(tmp_path / "state")
+def test_a_trace_that_takes_too_long_is_not_done(tmp_path: Path) -> None:
+    trace = tmp_path / "log"
     trace.write_bytes(Trace().whole())
-    goes = list(_until_done(state, trace))
-    assert 3 < len(goes) < 100
-    assert goes[-1] == nccl.run(str(tmp_path / "other"), [str(trace)], float("inf"))
+    report = nccl.run([str(trace)], -1.0)
+    assert not report["done"]
+    assert report["files"] == [[str(trace), trace.stat().st_size, 0]]
 
 
-def _until_done(state: str, trace: Path) -> Iterator[dict[str, Any]]:
-    while True:
-        report = nccl.run(state, [str(trace)], 0, block=5000)
-        yield report
-        if report["done"]:
-            return
-
-
-def test_a_last_line_without_its_end_waits(tmp_path: Path) -> None:
-    trace, state = tmp_path / "log", str(tmp_path / "state")
+def test_a_last_line_without_its_end_is_not_read(tmp_path: Path) -> None:
+    trace = tmp_path / "log"
     whole = Trace().whole()
     trace.write_bytes(whole[:-20])
-    first = nccl.run(state, [str(trace)], float("inf"))
-    assert first["done"]
-    assert first["files"] == [[str(trace), len(whole) - 20, whole.rindex(b"\n", 0, -1) + 1]]
+    report = nccl.run([str(trace)], float("inf"))
+    assert report["done"]
+    assert report["files"] == [[str(trace), len(whole) - 20, whole.rindex(b"\n", 0, -1) + 1]]
     trace.write_bytes(whole)
-    assert nccl.run(state, [str(trace)], float("inf"))["counts"]["calls"] == first["counts"]["calls"] + 1
-
-
-@pytest.mark.parametrize("how", ["shorter", "another file", "rewritten"])
-def test_a_file_that_was_replaced_is_read_again(tmp_path: Path, how: str) -> None:
-    trace, state = tmp_path / "log", str(tmp_path / "state")
-    trace.write_bytes(Trace().whole())
-    nccl.run(state, [str(trace)], float("inf"))
-    other = Trace(nodes=1, steps=1, label="0: ").whole()
-    if how == "another file":
-        new = tmp_path / "new"
-        new.write_bytes(Trace(steps=9).whole())
-        new.replace(trace)
-    else:
-        trace.write_bytes(other if how == "shorter" else other * 100)
-    report = nccl.run(state, [str(trace)], float("inf"))
-    fresh = nccl.run(str(tmp_path / "other"), [str(trace)], float("inf"))
-    (told,) = report.pop("warnings")
-    assert "read again from the beginning" in told
-    assert report == {key: value for key, value in fresh.items() if key != "warnings"}
-
-
-@pytest.mark.parametrize("state", [b"", b"{", b"12 {}", b"\xff\x00"])
-def test_a_damaged_state_is_told_and_not_used(tmp_path: Path, state: bytes) -> None:
-    trace, kept = tmp_path / "log", tmp_path / "state"
-    trace.write_bytes(Trace().whole())
-    kept.write_bytes(state)
-    for told in (1, 0):
-        report = nccl.run(str(kept), [str(trace)], float("inf"))
-        assert len(report["warnings"]) == told
-        assert report["counts"]["calls"] == 400
-
-
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    """The digest is whole all the same, and no half of a state is left."""
-    trace, state = tmp_path / "log", tmp_path / "state"
-    trace.write_bytes(Trace().whole())
-    (tmp_path / "state.part").symlink_to("/dev/full")
-    report = nccl.run(str(state), [str(trace)], float("inf"))
-    assert report["counts"]["calls"] == 400
-    assert report["warnings"] == [f"{state}: No space left on device: the next call reads from the beginning"]
-    assert list(tmp_path.iterdir()) == [trace]
+    assert nccl.run([str(trace)], float("inf"))["counts"]["calls"] == report["counts"]["calls"] + 1
 
 
 @pytest.mark.parametrize("kind", ["none", "folder", "pipe"])
@@ -308,7 +253,7 @@ def test_what_is_no_file_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixt
         trace.mkdir()
     elif kind == "pipe":
         os.mkfifo(trace)
-    assert nccl.main(["--state", str(tmp_path / "state"), str(trace)]) == 1
+    assert nccl.main([str(trace)]) == 1
     said = json.loads(capsys.readouterr().out)
     what = "No such file or directory" if kind == "none" else "is no regular file"
     assert said == {"error": f"{trace}: {what}"}
@@ -367,5 +312,5 @@ def test_handles_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_line_without_end_costs_little_and_hides_nothing_after_it(tmp_path: Path, garbage: bytes) -> None:
     trace = tmp_path / "log"
     trace.write_bytes(garbage * 4 + b"\n" + Trace().whole())
-    report = nccl.run(str(tmp_path / "state"), [str(trace)], float("inf"))
+    report = nccl.run([str(trace)], float("inf"))
     assert report["counts"]["calls"] == 400

@@ -21,7 +21,7 @@ from tests.unit.modes.traces import Trace
 def answer(data: bytes, **changes: Any) -> bytes:
     digest = Digest()
     digest.feed(data)
-    rest = {"files": [["log", len(data), len(data)]], "done": True, "warnings": []}
+    rest = {"files": [["log", len(data), len(data)]], "done": True}
     return json.dumps({**digest.report(), **rest, **changes}).encode()
 
 
@@ -239,7 +239,7 @@ GOOD = answer(Trace(gpus=1, sockets=(1,), ranks_stated=True).whole())
             "cannot be read where it lies: log.out: No such file",
         ),
         (GOOD[:-1] + b',"more":1}', "more: Extra inputs"),
-        (GOOD.replace(b'"version": 2', b'"version": 3'), "version"),
+        (GOOD.replace(b'"version": 1', b'"version": 3'), "version"),
         (GOOD.replace(b'"hosts": ["gpu-00", ', b'"hosts": ['), "a rank is on a host"),
         (GOOD.replace(b"gpu-01", b"\\u001b[2J"), "hosts"),
         (b" " * 1_000_001, "1000001 bytes"),
