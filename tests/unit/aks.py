@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from fixtures.backends.kubernetes import objects
-from fixtures.backends.kubernetes.manifest import documents
-from fixtures.backends.kubernetes.merging import Word
+from fixtures.backends.kubernetes.manifest import Word, documents
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Case

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from fixtures.backends.kubernetes.manifest import documents
-from fixtures.backends.kubernetes.merging import Word
+from fixtures.backends.kubernetes.manifest import Word, documents
 from plugins.base.yaml_text import Loader
 from tests.unit import examples
 

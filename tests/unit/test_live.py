@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures.console import Live
-from fixtures.fleet.progress import Progress
+from fixtures.fleet.state import Progress
 from plugins.base.console import fitting
 from plugins.base.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict

@@ -12,7 +12,7 @@ import pytest
 from fixtures.backends.base import InQueue
 from fixtures.backends.section import Limits
 from fixtures.fleet.job import Status
-from fixtures.fleet.progress import Progress, clock, time_left, total
+from fixtures.fleet.state import Progress, clock, time_left, total
 from plugins.logs.formats import read
 from plugins.record.job import JobState, Phase
 from tests.unit import examples

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.fleet.job import TrackedJob
-from fixtures.fleet.progress import Progress
+from fixtures.fleet.state import Progress
 from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace, silent
 from fixtures.runs.planned import ExpectedStepTime
 from plugins.base.errors import ConfigError

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.kubernetes.manifest import documents
-from fixtures.backends.kubernetes.merging import Word
+from fixtures.backends.kubernetes.manifest import Word, documents
 from plugins.base.errors import ConfigError
 from plugins.recipes.contracts import SiteOverlay
 from plugins.recipes.expansion import load_recipe
