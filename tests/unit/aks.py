@@ -18,6 +18,7 @@ from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
 from tests.unit import examples
+from tests.unit.gke import Launched
 from tests.unit.logs.test_megatron_lm import line
 
 NAME = "pm-3f2a91c04b-175b-fp16-512gpus"
@@ -78,24 +79,18 @@ if [[ -n "${{WAITS:-}}" ]]; then sleep 30 & trap 'kill $!; echo asked to end; ex
 exit ${{ENDS:-0}}"""
 
 
-class Pod:
+class Pod(Launched):
     """Runs a case's script in bash on a small data set in `folder`; torchrun writes down how it was started."""
 
     def __init__(self, folder: Path, found: list[Document], files: int = 40) -> None:
-        self.folder = folder
         self._container, self._environment = container(found), environment(found)
-        self.script = folder / "train_megatron.sh"
-        self.script.write_text(found[0]["data"]["train_megatron.sh"])
         tools = {
             "torchrun": _TORCHRUN.format(folder=folder),
             "nvidia-smi": 'for i in 1 2 3; do echo "NVIDIA H100 80GB HBM3, 550.144.03"; done',
             "hostname": 'echo "${POD:-the-pod}"',
         }
-        (folder / "bin").mkdir()
-        for tool, body in tools.items():
-            place = folder / "bin" / tool
-            place.write_text(f"#!/bin/bash\n{body}\n")
-            place.chmod(0o755)
+        super().__init__(folder, folder, tools)
+        self.script = self._write("train_megatron.sh", found[0]["data"]["train_megatron.sh"])
         self.data = folder / "data" / "slimpajama" / "preprocessed"
         self.data.mkdir(parents=True)
         for number in range(files):
@@ -106,13 +101,8 @@ class Pod:
             (self.data.parent / "bpe" / file).touch()
 
     @property
-    def torchrun(self) -> list[str]:
-        """The arguments that it was started with."""
-        return (self.folder / "torchrun").read_text().split("\0")[:-1]
-
-    @property
     def started(self) -> bool:
-        return (self.folder / "torchrun").exists()
+        return (self._folder / "torchrun").exists()
 
     def option(self, name: str) -> list[str]:
         """What stands behind this option, up to the next one."""
@@ -120,12 +110,6 @@ class Pod:
         rest = self.torchrun[at:]
         end = next((i for i, text in enumerate(rest) if text.startswith("--")), len(rest))
         return rest[:end]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What torchrun found there."""
-        text = (self.folder / "environment").read_text()
-        return dict(pair.partition("=")[::2] for pair in text.split("\0") if pair)
 
     def run(self, **changed: str) -> subprocess.CompletedProcess[str]:
         """As the kubelet would, with what the operator adds."""
@@ -137,10 +121,10 @@ class Pod:
         """The same, without waiting for its end."""
         given = {
             **self._environment,
-            "STORAGE_MOUNT": str(self.folder / "data"),
+            "STORAGE_MOUNT": str(self._folder / "data"),
             "MASTER_ADDR": f"{NAME}-master-0",
             "MASTER_PORT": "23456",
-            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{self._folder / 'bin'}:{os.environ['PATH']}",
         }
         shell, place = self._container["command"]
         assert place == "/scripts/train_megatron.sh"

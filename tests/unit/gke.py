@@ -97,11 +97,37 @@ def shown(found: list[Document]) -> str:
     return yaml.dump_all(found, Dumper=_Dumper, sort_keys=False, width=1000)
 
 
-class Pod:
+class Launched:
+    """A pod's container that is run by bash below `folder`. torchrun writes into `seen` how it was started."""
+
+    def __init__(self, folder: Path, seen: Path, tools: dict[str, str]) -> None:
+        """`tools` are lines of bash, by the name of the program that they stand in for."""
+        self._folder, self._seen = folder, seen
+        for name, body in tools.items():
+            self._write(f"bin/{name}", f"#!/bin/bash\n{body}\n").chmod(0o755)
+
+    @property
+    def torchrun(self) -> list[str]:
+        """The arguments that it was started with."""
+        return (self._seen / "torchrun").read_text().split("\0")[:-1]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What torchrun found there."""
+        text = (self._seen / "environment").read_text()
+        return dict(pair.partition("=")[::2] for pair in text.split("\0") if pair)
+
+    def _write(self, path: str, text: str) -> Path:
+        place = self._folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
+
+
+class Pod(Launched):
     """Runs a case's container in bash: what is below / lies below a folder, and torchrun writes down its arguments."""
 
     def __init__(self, folder: Path, found: list[Document]) -> None:
-        self._folder = folder
         self._container = workload(found)
         self.config = found[0]["data"]["nemo-config.yaml"]
         tools = {
@@ -111,27 +137,13 @@ class Pod:
             "hostname": "echo the-pod",
             "sleep": "",
         }
-        for name, body in tools.items():
-            self._write(f"bin/{name}", f"#!/bin/bash\n{body}\n").chmod(0o755)
+        super().__init__(folder, folder / "here", tools)
         self._write("workload/launcher/launch-workload.sh", found[0]["data"]["launch-workload.sh"])
         self._write("workload/configs/nemo-config.yaml", self.config)
         self._write("artifacts/third-party/tokenizers/gpt2/gpt2-vocab.json", "{}")
-        self._write(
-            "usr/local/nccl-plugin/lib64/nccl-env-profile.sh",
-            'export NCCL_FROM_PROFILE="$# arguments"\n',
-        )
+        profile = 'export NCCL_FROM_PROFILE="$# arguments"\n'
+        self._write("usr/local/nccl-plugin/lib64/nccl-env-profile.sh", profile)
         self._write("here/empty", "")
-
-    @property
-    def torchrun(self) -> list[str]:
-        """The arguments that it was started with."""
-        return (self._folder / "here" / "torchrun").read_text().split("\0")[:-1]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What it found there."""
-        text = (self._folder / "here" / "environment").read_text()
-        return dict(pair.partition("=")[::2] for pair in text.split("\0") if pair)
 
     @property
     def files(self) -> set[str]:
@@ -155,9 +167,3 @@ class Pod:
             timeout=120,
             check=False,
         )
-
-    def _write(self, path: str, text: str) -> Path:
-        place = self._folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-        return place

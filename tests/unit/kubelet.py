@@ -11,10 +11,11 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlparse
+
+from tests.unit.kubeapi import Handler, Server
 
 _BEGAN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 Line = tuple[str, str]
@@ -30,40 +31,18 @@ class _Follower:
     cut: bool = False
 
 
-@dataclass
-class Kubelet:
-    """`asked`: for each request whether it follows. `status`: what each is refused with; `deaf`: it hears of no new file."""
+class Kubelet(Server):
+    """`follows`: for each request whether it follows. `status`: what each is refused with; `deaf`: it hears of no new file."""
 
-    files: list[list[Line]] = field(default_factory=lambda: [[]])
-    asked: list[bool] = field(default_factory=list)
-    followers: list[_Follower] = field(default_factory=list)
-    status: int = 0
-    deaf: bool = False
-    ended: bool = False
-    clock: float = 0.0
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[list[Line]] = [[]]
+        self.follows: list[bool] = []
+        self.followers: list[_Follower] = []
+        self.status, self.clock = 0, 0.0
+        self.deaf = self.ended = False
         # Held by whoever wants those who follow to fall behind.
         self.changed = threading.Condition()
-        kubelet = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                try:
-                    kubelet._answer(self)
-                except OSError:
-                    # Cut, by either side: no end is sent.
-                    self.close_connection = True
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def say(self, text: str, seconds: float = 0.01) -> None:
         """A line, so long after the one before."""
@@ -103,36 +82,31 @@ class Kubelet:
 
     def close(self) -> None:
         self.cut()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
 
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+    def respond(self, request: Handler) -> None:
+        try:
+            self._answer(request)
+        except OSError:
+            # Cut, by either side: no end is sent.
+            request.close_connection = True
+
+    def _answer(self, request: Handler) -> None:
         query = {key: value[-1] for key, value in parse_qs(urlparse(request.path).query).items()}
         follows = query.get("follow") == "true"
-        self.asked.append(follows)
+        self.follows.append(follows)
         if self.status:
-            request.send_response(self.status)
-            body = b'{"kind": "Status", "reason": "NotFound"}'
-            request.send_header("Content-Length", str(len(body)))
-            request.end_headers()
-            request.wfile.write(body)
+            request.answer(self.status, b'{"kind": "Status", "reason": "NotFound"}')
             return
         since, begun = query.get("sinceTime", "")[:19], False
         for lines in self._followed(request.connection) if follows else self._newest():
             shown = "".join(f"{stamp} {text}" for stamp, text in lines if stamp[:19] >= since).encode()
-            if shown and not begun:
-                self._begin(request)
-                begun = True
             if shown:
-                request.wfile.write(b"%x\r\n%b\r\n" % (len(shown), shown))
+                begun = begun or request.begin_chunks()
+                request.chunk(shown)
         if not begun:
-            self._begin(request)
-        request.wfile.write(b"0\r\n\r\n")
-
-    def _begin(self, request: BaseHTTPRequestHandler) -> None:
-        request.send_response(200)
-        request.send_header("Transfer-Encoding", "chunked")
-        request.end_headers()
+            request.begin_chunks()
+        request.chunk(b"")
 
     def _newest(self) -> Iterator[list[Line]]:
         with self.changed:

@@ -1,4 +1,4 @@
-"""Megatron GPT-3 on AKS: its cases, and the documents that are applied."""
+"""Megatron GPT-3 on AKS: its cases, the documents that are applied, and their script, run by bash."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from fixtures.backends.replay import find_log
-from plugins.base.errors import ConfigError, SubmitError
+from plugins.base.errors import ConfigError
 from plugins.base.yaml_text import Loader
 from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.logs.means import Means
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
-from tests.unit import aks
+from tests.system.support import until
+from tests.unit import aks, examples
 from tests.unit.gke import leaves, shown
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -114,39 +115,28 @@ def test_a_sites_own_model_has_cases_beside_the_presets() -> None:
 def test_a_sites_own_model_is_what_is_sent() -> None:
     models = (own(layers=36, sequence_length=4096, tp=4, pp=2),)
     given = aks.environment(aks.made("tall-fp16-64gpus", models=models))
-    assert {
-        "NUM_LAYERS": "36",
-        "HIDDEN_SIZE": "1024",
-        "NUM_ATTENTION_HEADS": "16",
-        "SEQ_LENGTH": "4096",
-        "TENSOR_MODEL_PARALLEL_SIZE": "4",
-        "PIPELINE_MODEL_PARALLEL_SIZE": "2",
-        "GLOBAL_BATCH_SIZE": "1024",
-        "NODES": "8",
-    }.items() <= given.items()
+    names = "NUM_LAYERS HIDDEN_SIZE NUM_ATTENTION_HEADS SEQ_LENGTH GLOBAL_BATCH_SIZE NODES"
+    assert [given[name] for name in names.split()] == ["36", "1024", "16", "4096", "1024", "8"]
+    assert given["TENSOR_MODEL_PARALLEL_SIZE"] == "4"
+    assert given["PIPELINE_MODEL_PARALLEL_SIZE"] == "2"
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "words"),
     [
         ({"tp": 3, "gpus": [24]}, "heads 16 is not a multiple of tp = 3 (16 = 5 x 3 + 1)"),
-        ({"tp": 3, "gpus": [24]}, "sequence length 2048 is not a multiple of tp = 3 (2048 = 682 x 3 + 2)"),
-        ({"pp": 16, "gpus": [32]}, "layers 24 is not a multiple of pp x vp = 16 (24 = 1 x 16 + 8)"),
-        ({"hidden": 1000}, "hidden size 1000 is not a multiple of heads = 16 (1000 = 62 x 16 + 8)"),
-        ({"tp": 8, "pp": 8, "gpus": [32]}, "32 GPUs are not a multiple of tp x pp x cp x fsdp = 64"),
         ({"gbs": 100, "gbs_per_gpu": None}, "gbs 100 is not a multiple of mbs x fsdp x dp = 32"),
-        ({"mbs": 3}, "gbs 512 is not a multiple of mbs x fsdp x dp = 96"),
         ({"gbs_per_gpu": None}, "give either gbs or gbs_per_gpu"),
         ({"gbs": 64}, "give either gbs or gbs_per_gpu"),
         ({"size": "375m"}, "375m-fp16-32gpus, 375m-fp16-64gpus"),
     ],
 )
-def test_what_megatron_would_refuse_is_refused_before_anything_is_sent(
-    changed: dict[str, Any], said: str
+def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_sent(
+    changed: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
+    """What Megatron refuses is in test_megatron and test_cases."""
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         load_recipe(aks.FOLDER, models=(own(**changed),))
-    assert said in str(caught.value)
     assert "recipes.gpt3_aks.models" in str(caught.value)
 
 
@@ -176,38 +166,9 @@ def differences(one: list[aks.Document], other: list[aks.Document]) -> dict[str,
     }
 
 
-def test_another_size_differs_in_this_alone() -> None:
-    found = differences(aks.made(aks.QUICK), aks.made(aks.LARGE))
-    environment = {
-        "NUM_LAYERS": ("12", "96"),
-        "HIDDEN_SIZE": ("512", "12288"),
-        "NUM_ATTENTION_HEADS": ("8", "96"),
-        "SEQ_LENGTH": ("1024", "2048"),
-        "TENSOR_MODEL_PARALLEL_SIZE": ("1", "8"),
-        "PIPELINE_MODEL_PARALLEL_SIZE": ("1", "16"),
-        "GLOBAL_BATCH_SIZE": ("32", "8192"),
-        "NODES": ("2", "64"),
-    }
-    both = {f"{role}.env.{name}": pair for role in ("Master", "Worker") for name, pair in environment.items()}
-    assert found == {**both, "Worker.replicas": (1, 63)}
-
-
 def test_sharp_adds_this_alone() -> None:
     found = differences(aks.made("175b-fp16-256gpus"), aks.made("175b-sharp-fp16-256gpus"))
-    assert {path.removeprefix("Master.env."): pair for path, pair in found.items() if "Master" in path} == {
-        "USE_SHARP": ("0", "1"),
-        **{
-            path: (None, text)
-            for name, value in {
-                "SHARP_SMX_UCX_INTERFACE": "mlx5_ib0:1",
-                "SHARP_COLL_ENABLE_SAT": "1",
-                "SHARP_COLL_LOG_LEVEL": "3",
-                "SHARP_COLL_ENABLE_PCI_RELAXED_ORDERING": "1",
-                "NCCL_COLLNET_ENABLE": "1",
-            }.items()
-            for path, text in ((f"{name}.name", name), (name, value))
-        },
-    }
+    assert {path.split(".")[2] for path in found} == {"USE_SHARP", *(name for name, _ in SHARP_EXPORTED)}
     assert len(found) == 22
 
 
@@ -225,9 +186,8 @@ def test_there_is_a_pod_for_each_node_and_all_are_alike(case: Any) -> None:
     templates = list(aks.pods(found).values())
     assert templates == [templates[0]] * len(templates)
     # Nothing is shared: what the backend changes in one it changes in that alone.
-    assert len({id(template["spec"]["containers"][0]["resources"]) for template in templates}) == len(
-        templates
-    )
+    shared = {id(template["spec"]["containers"][0]["resources"]) for template in templates}
+    assert len(shared) == len(templates)
     resources = aks.container(found)["resources"]
     assert resources["limits"] == resources["requests"] == {"nvidia.com/gpu": 8, "rdma/ib": 8}
     assert len(f"{'j' * 40}-worker-{case.nodes(8)}") <= 63
@@ -262,21 +222,11 @@ def test_a_site_may_leave_out_what_the_chart_has_a_default_for() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_with_what_mends_it(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(said)):
         aks.made(**given)
-    assert said in str(caught.value)
 
 
 # Logs that exist
-
-
-def found_in(folder: Path, *paths: str, case_id: str = aks.LARGE) -> str:
-    """The log that replay takes for a case out of a tree with these files, and its job."""
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text("iteration")
-    log = find_log(aks.case(case_id), RECIPE, folder)
-    return f"{log.path.relative_to(folder)} of {log.job}"
 
 
 @pytest.mark.parametrize(
@@ -289,9 +239,204 @@ def found_in(folder: Path, *paths: str, case_id: str = aks.LARGE) -> str:
 )
 def test_a_log_is_found_by_the_case_in_its_path(tmp_path: Path, path: str, job: str) -> None:
     others = [path.replace("fp16-512", "fp16-256"), path.replace("175b", "175b-sharp"), path + ".old"]
-    assert found_in(tmp_path, path, *others) == f"{path} of {job}"
+    for name in (path, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("iteration")
+    log = find_log(aks.case(aks.LARGE), RECIPE, tmp_path)
+    assert (log.path, log.job) == (tmp_path / path, job)
 
 
-def test_between_the_pods_of_a_job_nobody_guesses(tmp_path: Path) -> None:
-    with pytest.raises(SubmitError, match=r"2 logs could be that of gpt3_aks/175b-fp16-512gpus"):
-        found_in(tmp_path, "a-175b-fp16-512gpus-worker-9.log", "a-175b-fp16-512gpus-worker-8.log")
+# The script
+
+
+# As the chart's has it at a01b073, but for what a timed run leaves out.
+ARGUMENTS = """\
+--nproc_per_node 8 --nnodes 64 --rdzv_id {name} --rdzv_backend c10d --rdzv_endpoint {name}-master-0:23456
+/megatron-lm/pretrain_gpt.py
+--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048
+--attention-backend auto
+--micro-batch-size 1 --global-batch-size 8192 --train-iters 100 --weight-decay 0.1 --adam-beta1 0.9 --adam-beta2 0.95
+--init-method-std 0.006 --clip-grad 1.0 --fp16 --lr 6.0e-5 --lr-decay-style cosine --min-lr 6.0e-6
+--lr-warmup-fraction .001 --lr-decay-iters 430000
+--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --sequence-parallel --use-distributed-optimizer
+--data-cache-path {folder}/data/datacache
+--train-data-path {files}
+--vocab-file {data}/../bpe/vocab.json --merge-file {data}/../bpe/merges.txt
+--log-interval 10 --tensorboard-dir {folder}/data/logs/{name} --log-throughput
+"""
+
+
+def test_torchrun_is_started_as_it_was_published(tmp_path: Path) -> None:
+    pod = aks.Pod(tmp_path, aks.made(), files=40)
+    done = pod.run()
+    assert (done.returncode, done.stderr) == (0, "")
+    # The last 30 of 40 are kept: 15 for validation, 15 for test.
+    files = " ".join(f"1.0 {pod.data}/chunk_{number:02d}" for number in range(10))
+    # And the throughput, which the chart's script does not print.
+    wanted = ARGUMENTS.format(name=aks.NAME, folder=tmp_path, data=pod.data, files=files)
+    assert pod.torchrun == wanted.split()
+    manifest = examples.recipe_named("gpt3_aks").file.manifest
+    assert re.match(str(manifest and manifest.log_begins), done.stdout)
+    assert done.stdout == (
+        "node the-pod, GPUs and driver: 3 NVIDIA H100 80GB HBM3, 550.144.03\n"
+        f"training on 10 of 40 files in {pod.data}\n"
+    )
+
+
+SHARP_EXPORTED = [
+    ("SHARP_SMX_UCX_INTERFACE", "mlx5_ib0:1"),
+    ("SHARP_COLL_ENABLE_SAT", "1"),
+    ("SHARP_COLL_LOG_LEVEL", "3"),
+    ("SHARP_COLL_ENABLE_PCI_RELAXED_ORDERING", "1"),
+    ("NCCL_COLLNET_ENABLE", "1"),
+]
+
+
+@pytest.mark.parametrize("sharp", [False, True])
+def test_sharp_is_exported_only_where_it_is_wanted(tmp_path: Path, sharp: bool) -> None:
+    """test_charts has the variables of every run."""
+    pod = aks.Pod(tmp_path, aks.made("175b-sharp-fp16-256gpus" if sharp else "175b-fp16-256gpus"))
+    assert pod.run().returncode == 0
+    exported = [pair for pair in SHARP_EXPORTED if pair[0] in pod.environment]
+    assert exported == [(name, pod.environment[name]) for name, _ in exported]
+    assert (exported == SHARP_EXPORTED, "--use-sharp" in pod.torchrun) == (sharp, sharp)
+    assert sharp or not exported
+
+
+WRITING = "175b-checkpoint-fp16-512gpus"
+
+
+def writing(folder: Path) -> tuple[aks.Pod, Path, dict[str, str]]:
+    """A pod that writes a checkpoint, where to, and what it is run with."""
+    place = folder / "checkpoints" / aks.NAME
+    return aks.Pod(folder, aks.made(WRITING)), place, {"CHECKPOINT_PATH": str(place), "WRITES": "12345"}
+
+
+def test_a_checkpoint_is_written_once_counted_and_taken_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    assert aks.environment(aks.made(WRITING))["CHECKPOINT_PATH"] == f"/data/checkpoints/{aks.NAME}"
+    done = pod.run(**given)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (pod.option("--save"), pod.option("--save-interval")) == ([str(place)], ["20"])
+    assert pod.option("--train-iters") == ["20"]
+    assert "--load" not in pod.torchrun
+    assert done.stdout.splitlines()[-2:] == [
+        f"pacemark: checkpoint of 12345 bytes in 1 files in {place}",
+        f"pacemark: removed {place}",
+    ]
+    assert list(place.parent.iterdir()) == []
+
+
+def test_the_last_of_the_pods_takes_it_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    other = place.with_name(f"{place.name}.pods") / "other-pod"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    first = pod.run(**given)
+    assert first.stdout.splitlines()[-1] == f"pacemark: checkpoint of 12345 bytes in 1 files in {place}"
+    assert [file.name for file in other.parent.iterdir()] == ["other-pod"]
+    assert pod.run(**given, POD="other-pod").stdout.splitlines()[-1] == f"pacemark: removed {place}"
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_pod_that_fails_takes_it_away_too(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    assert pod.run(**given, ENDS="7").returncode == 7
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_pod_that_is_asked_to_end_asks_torchrun_and_takes_it_away(tmp_path: Path) -> None:
+    pod, place, given = writing(tmp_path)
+    process = pod.start(**given, WAITS="yes")
+    until((tmp_path / "waits").exists, "torchrun")
+    process.terminate()
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert out.splitlines()[-3:] == [
+        "asked to end",
+        f"pacemark: checkpoint of 12345 bytes in 1 files in {place}",
+        f"pacemark: removed {place}",
+    ]
+    assert list(place.parent.iterdir()) == []
+
+
+def test_the_throughput_is_not_printed_where_a_site_does_not_want_it(tmp_path: Path) -> None:
+    pod = aks.Pod(tmp_path, aks.made())
+    pod.run(LOG_THROUGHPUT="0")
+    assert "--log-throughput" not in pod.torchrun
+
+
+def test_the_sites_arguments_come_last_and_as_they_are(tmp_path: Path) -> None:
+    arguments = ["--recompute-granularity=selective", "--x='$(touch pwned)'"]
+    pod = aks.Pod(tmp_path, aks.made(arguments=arguments))
+    assert pod.run().returncode == 0
+    assert pod.torchrun[-2:] == arguments
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_longer_sequence_has_as_many_positions(tmp_path: Path) -> None:
+    models = (own(sequence_length=8192),)
+    pod = aks.Pod(tmp_path, aks.made("tall-fp16-64gpus", models=models))
+    pod.run()
+    assert pod.option("--max-position-embeddings") == ["8192"]
+
+
+# The README's sample of 100 downloaded files is one file after preprocessing.
+SAMPLE = (
+    "1 .bin files in {data} leave none to train on: 15 are kept for validation and 15 for test, "
+    "1 - 2 x 15 = -29; prepare more of the data set, or set chunks (CHUNKS) to at most 0"
+)
+NO_TOKENIZER = "is not there: preprocessing leaves GPT-2's tokenizer"
+
+
+@pytest.mark.parametrize(
+    ("files", "chunks", "missing", "words"),
+    [
+        (1, "15", "", SAMPLE),
+        (30, "15", "", "30 - 2 x 15 = 0; prepare more of the data set, or set chunks (CHUNKS) to at most 14"),
+        (0, "0", "", "no .bin file in {data}: download and preprocess the data set first"),
+        (40, "15", "preprocessed/chunk_03.idx", "chunk_03.idx is not there; preprocess it again"),
+        (40, "15", "bpe/vocab.json", f"vocab.json {NO_TOKENIZER}"),
+        (40, "15", "bpe/merges.txt", f"merges.txt {NO_TOKENIZER}"),
+    ],
+)
+def test_a_data_set_that_is_not_whole_is_told_at_once(
+    tmp_path: Path, files: int, chunks: str, missing: str, words: str
+) -> None:
+    pod = aks.Pod(tmp_path, aks.made(chunks=chunks), files=files)
+    if missing:
+        (pod.data.parent / missing).unlink()
+    done = pod.run()
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert words.format(data=pod.data) in done.stderr
+    assert not pod.started
+
+
+@pytest.mark.parametrize(("files", "chunks", "trained"), [(1, "0", 1), (31, "15", 1), (72, "15", 42)])
+def test_the_files_that_are_left_are_trained_on(
+    tmp_path: Path, files: int, chunks: str, trained: int
+) -> None:
+    pod = aks.Pod(tmp_path, aks.made(chunks=chunks), files=files)
+    assert pod.run().returncode == 0
+    wanted = [text for number in range(trained) for text in ("1.0", f"{pod.data}/chunk_{number:02d}")]
+    assert pod.option("--train-data-path") == wanted
+
+
+@pytest.mark.parametrize("status", [1, 137])
+def test_the_exit_status_of_torchrun_is_that_of_the_pod(tmp_path: Path, status: int) -> None:
+    assert aks.Pod(tmp_path, aks.made()).run(ENDS=str(status)).returncode == status
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("exit 9", "unknown"),
+        ("printf 'X, 550.%s\\n' 2 1 2", "1 X, 550.1; 2 X, 550.2"),
+    ],
+)
+def test_the_gpus_of_a_node_are_told_on_one_line(tmp_path: Path, tool: str, words: str) -> None:
+    pod = aks.Pod(tmp_path, aks.made())
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/bash\n{tool}\n")
+    assert pod.run().stdout.startswith(f"node the-pod, GPUs and driver: {words}\n")
+    assert pod.started

@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -129,37 +129,32 @@ def test_gos_zero_time_is_none_and_no_other_of_that_year_is_a_moment() -> None:
         shape.single(shape.parsed(json.dumps(document).encode()))
 
 
-class Said(Api):
-    """Answers every request with the same bytes."""
+class Answers(Api):
+    """Gets answers of this status, in these chunks."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, status: int, *chunks: bytes, stream: Iterable[bytes] = ()) -> None:
         super().__init__("lab", SECTION)
-        self._data = data
+        raw = SimpleNamespace(stream=lambda *_, **__: iter(chunks or stream), close=lambda: None)
+        answer = SimpleNamespace(status=status, response=raw, headers={})
+        self._connection.send = lambda request: answer  # type: ignore[method-assign]
 
-    def _read(self, *_: Any, **__: Any) -> bytes:
-        return self._data
 
-
-def _find(document: Any, path: str = "/apis/a/v1/namespaces/runs/things/x") -> Any:
-    """What `Api.find` makes of it; None when it says, in one line, that no API server said that."""
+def _result(ask: Callable[[], Any]) -> Any:
+    """What a request brings; None when it says, in one line, that no API server said that."""
     try:
-        return Said(json.dumps(document).encode()).find(path)
+        return ask()
     except Unreachable as error:
-        said = str(error)
-    assert re.fullmatch("lab: the Kubernetes API: GET /apis.*", said)
+        message = str(error)
+    assert re.fullmatch("lab: the Kubernetes API: GET /api.*", message)
     return None
 
 
-def _listed(*documents: Any) -> list[Any] | None:
-    try:
-        answer = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": list(documents)}
-        found: list[Any] = Said(json.dumps(answer).encode()).get("/api/v1/pods")["items"]
-    except Unreachable as error:
-        said = str(error)
-    else:
-        return found
-    assert re.fullmatch("lab: the Kubernetes API: GET /api/.*", said)
-    return None
+def _listed(*documents: Any) -> Any:
+    answer = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": list(documents)}
+    return _result(lambda: Answers(200, json.dumps(answer).encode()).get("/api/v1/pods")["items"])
+
+
+JOB = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/x"
 
 
 @settings(max_examples=300)
@@ -169,7 +164,8 @@ def _listed(*documents: Any) -> list[Any] | None:
 def test_an_object_of_any_shape_is_a_state_or_no_answer(
     job: Any, one: Any, other: Any, kind: JobKind
 ) -> None:
-    there, listed = _find(job), _listed(one, other)
+    there = _result(lambda: Answers(200, json.dumps(job).encode()).find(JOB))
+    listed = _listed(one, other)
     if there is None or listed is None:
         return
     pods = list(map(Pod, listed))
@@ -200,9 +196,9 @@ def test_an_object_of_any_shape_is_a_state_or_no_answer(
 )  # fmt: skip
 def test_an_answer_of_any_other_shape_says_nothing(data: bytes) -> None:
     """Least of all that there are no jobs."""
-    api = Said(data)
+    api = Answers(200, data)
     asked = (
-        lambda: api.find("/apis/a/v1/namespaces/runs/things/x"),
+        lambda: api.find(JOB),
         lambda: api.find("/apis/jobset.x-k8s.io/v1alpha2"),
         lambda: api.get("/api/v1/pods"),
         lambda: api.post("/api/v1/pods", {}),
@@ -217,17 +213,9 @@ def test_an_answer_of_any_other_shape_says_nothing(data: bytes) -> None:
 
 
 def test_an_empty_list_may_be_a_null() -> None:
-    assert Said(b'{"kind": "PodList", "metadata": {}, "items": null}').get("/api/v1/pods")["items"] == []
-
-
-class Answers(Api):
-    """Gets answers of this status, in these chunks."""
-
-    def __init__(self, status: int, chunks: Iterator[bytes]) -> None:
-        super().__init__("lab", SECTION)
-        raw = SimpleNamespace(stream=lambda *_, **__: chunks, close=lambda: None)
-        answer = SimpleNamespace(status=status, response=raw, headers={})
-        self._connection.send = lambda request: answer  # type: ignore[method-assign]
+    assert (
+        Answers(200, b'{"kind": "PodList", "metadata": {}, "items": null}').get("/api/v1/pods")["items"] == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,11 +224,10 @@ class Answers(Api):
 )
 def test_only_the_server_itself_says_that_an_object_is_gone(page: bytes) -> None:
     """A job that a proxy does not find runs on."""
-    path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/x"
     with pytest.raises(Unreachable, match="404"):
-        Answers(404, iter([page])).find(path)
-    assert Answers(404, iter([b'{"kind": "Status", "reason": "NotFound"}'])).find(path) is None
-    assert Answers(404, iter([page])).find("/apis/jobset.x-k8s.io/v1alpha2") is None
+        Answers(404, page).find(JOB)
+    assert Answers(404, b'{"kind": "Status", "reason": "NotFound"}').find(JOB) is None
+    assert Answers(404, page).find("/apis/jobset.x-k8s.io/v1alpha2") is None
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +237,12 @@ def test_an_answer_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(connection, "_LONGEST", 100_000)
     with pytest.raises(Unreachable, match="broke off: no end after 101,000 bytes"):
-        Answers(200, endless()).get("/api/v1/pods")
+        Answers(200, stream=endless()).get("/api/v1/pods")
     with pytest.raises(Unreachable, match="an event of more than 100,000 bytes"):
         list(Stream(SimpleNamespace(stream=lambda *_, **__: endless()), "lab").events())
     monkeypatch.setattr(connection, "_WHOLE_SECONDS", -1.0)
     with pytest.raises(Unreachable, match="no end after 1,000 bytes"):
-        Answers(200, endless()).get("/api/v1/pods")
+        Answers(200, stream=endless()).get("/api/v1/pods")
 
 
 @given(
@@ -293,11 +280,11 @@ STAMPS = ["2026-11-21T09:00:00Z ", "2026-11-21T09:00:00.5+01:00 ", "2026-13-45T9
 def test_a_log_with_any_stamps_is_read(said: list[str], mark: str) -> None:
     data = "".join(said).encode()
     place, size = LogPlace("pod-0", mark=mark), 0
-    for found in Reading(Answers(200, iter([data])), LOG, place):
+    for found in Reading(Answers(200, data), LOG, place):
         place, size = found.place, size + len(found.data)
     assert size <= len(data)
     # And read on from there.
-    assert not any(found.data for found in Reading(Answers(200, iter([data])), LOG, place))
+    assert not any(found.data for found in Reading(Answers(200, data), LOG, place))
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "²", "1e9", ""])
@@ -320,7 +307,7 @@ def test_five_thousand_pods_are_checked_in_no_time() -> None:
 def test_a_refusal_in_any_words_is_told() -> None:
     for body in (b'{"message": 5}', b"[]", b'{"message": "\\ud800"}', b"[" * 9999, b"\xff"):
         with pytest.raises(Refused, match="403"):
-            Answers(403, iter([body])).find("/api/v1/namespaces/runs/pods/x")
+            Answers(403, body).find("/api/v1/namespaces/runs/pods/x")
 
 
 @pytest.mark.parametrize("field", ["size", "time_created"])

@@ -1,19 +1,33 @@
-"""JobSets and PyTorchJobs: which pod tells, when a new life begins, and what bounds hold without us."""
+"""JobSets and PyTorchJobs: which pod tells, when a new life begins, what bounds hold without us; a PyTorchJob as a JobSet."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import yaml
 
 from fixtures.backends.base import LogPlace
+from fixtures.backends.kubernetes.api import Api
+from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.facts import Pod
+from fixtures.backends.kubernetes.job_logs import LogPods, why_gone
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
+from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.states import Seen, state_of
-from fixtures.backends.section import Limits
-from plugins.record.job import Phase
+from fixtures.backends.kubernetes.watched import Watched
+from fixtures.backends.section import Limits, Workload
+from fixtures.served import make_backends
+from fixtures.site import site_model
+from plugins.base.errors import ConfigError, Unreachable
+from plugins.recipes.contracts import SiteOverlay
+from plugins.record.job import JobRef, Phase
+from tests.unit import aks, examples
 
 SECTION = Kubernetes(
     gpu="h100", queue="gpus", time_limit_minutes=30, keep_minutes=5, limits=Limits(queue_minutes=60)
@@ -22,17 +36,13 @@ SECTION = Kubernetes(
 
 def pod(name: str, created: str = "2026-01-01T00:00:00Z", uid: str = "", **labels: str) -> Pod:
     metadata = {"name": name, "uid": uid or name, "labels": labels, "creationTimestamp": created}
-    return Pod(
-        {"metadata": metadata, "spec": {"nodeName": f"node-of-{name}"}, "status": {"phase": "Running"}}
-    )
+    spec = {"nodeName": f"node-of-{name}"}
+    return Pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
 
 
 def rank(name: str, index: str, created: str, restarts: str = "0") -> Pod:
-    labels = {
-        "batch.kubernetes.io/job-completion-index": index,
-        "jobset.sigs.k8s.io/restart-attempt": restarts,
-    }
-    return pod(name, created, **labels)
+    labels = {"batch.kubernetes.io/job-completion-index": index}
+    return pod(name, created, **labels, **{"jobset.sigs.k8s.io/restart-attempt": restarts})
 
 
 def job(*conditions: tuple[str, str], **spec: Any) -> dict[str, Any]:
@@ -43,18 +53,23 @@ def job(*conditions: tuple[str, str], **spec: Any) -> dict[str, Any]:
 
 
 def test_a_jobset_speaks_by_the_newest_pod_of_rank_0() -> None:
-    kind = JobSets()
-    pods = [
-        rank("a-0", "0", "2026-01-01T00:00:00Z"),
-        rank("b-0", "0", "2026-01-01T00:01:00Z"),
-        rank("b-1", "1", "2026-01-01T00:02:00Z"),
-    ]
-    assert kind.log_pods(pods) == [pods[1]]
-    assert kind.log_pods(pods[2:]) == []
-    going = rank("c-0", "0", "2026-01-01T00:01:00Z")
-    going.item["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
-    for both in ([going, pods[1]], [pods[1], going]):
-        assert kind.log_pods(both) == [pods[1]]
+    kind, late = JobSets(), "2026-01-01T00:01:00Z"
+    old, new, other = rank("a-0", "0", "2026-01-01T00:00:00Z"), rank("b-0", "0", late), rank("b-1", "1", late)
+    assert kind.log_pods([old, new, other]) == [new]
+    assert kind.log_pods([other]) == []
+    going = rank("c-0", "0", late)
+    going.item["metadata"]["deletionTimestamp"] = late
+    assert kind.log_pods([going, new]) == kind.log_pods([new, going]) == [new]
+
+
+def test_a_jobset_is_bounded_on_the_cluster() -> None:
+    child: dict[str, Any] = {"template": {"spec": {}}, "ttlSecondsAfterFinished": 43200, "backoffLimit": 6}
+    replicated = [{"name": "workload", "template": {"spec": child}}]
+    item: dict[str, Any] = {"spec": {"replicatedJobs": replicated}, "metadata": {}}
+    JobSets().bound(item, SECTION)
+    assert item["spec"]["failurePolicy"] == {"maxRestarts": 0}
+    assert (child["activeDeadlineSeconds"], child["backoffLimit"]) == (90 * 60, 0)
+    assert "ttlSecondsAfterFinished" not in child
 
 
 def test_a_jobsets_other_pod_is_another_life() -> None:
@@ -132,14 +147,263 @@ def test_a_pytorchjob_is_bounded_on_the_cluster() -> None:
     assert {r["restartPolicy"] for r in item["spec"]["pytorchReplicaSpecs"].values()} == {"Never"}
 
 
-def test_a_jobset_is_bounded_on_the_cluster() -> None:
-    child: dict[str, Any] = {"template": {"spec": {}}, "ttlSecondsAfterFinished": 43200, "backoffLimit": 6}
-    item: dict[str, Any] = {
-        "spec": {"replicatedJobs": [{"name": "workload", "template": {"spec": child}}]},
-        "metadata": {},
-    }
-    JobSets().bound(item, SECTION)
-    assert item["spec"]["failurePolicy"] == {"maxRestarts": 0}
-    assert child["activeDeadlineSeconds"] == 90 * 60
-    assert child["backoffLimit"] == 0
-    assert "ttlSecondsAfterFinished" not in child
+# Which pod prints the steps: searched for in all of them, whichever can be read
+
+
+JOB = JobRef("gpt3_aks", "175b-fp16-512gpus", "run.gpt3_aks-175b", "pm-1", "default")
+NAMES = [f"pm-1-worker-{number}" for number in range(4)]
+STEP = b" [2026-11-21 09:00:00] iteration       10/     100 | elapsed time per iteration (ms): 75.0 |\n"
+
+
+class Printers:
+    """The pods of one job. `says` is what each has printed; those in `dead` cannot be read."""
+
+    def __init__(self) -> None:
+        self.says: dict[str, bytes] = {}
+        self.dead: set[str] = set()
+        self.asked: list[str] = []
+        self.clock = 0.0
+        self.takes = 0.0
+
+    def kind(self, job: JobRef) -> PyTorchJobs:
+        return PyTorchJobs()
+
+    def present_pods(self, job: JobRef) -> list[Pod]:
+        return [pod(name, **{"training.kubeflow.org/job-name": "pm-1"}) for name in NAMES]
+
+    def read(self, path: str, *, query: Mapping[str, str], attempts: int) -> bytes:
+        name = path.split("/")[-2]
+        self.asked.append(name)
+        if name in self.dead:
+            self.clock += self.takes
+            raise Unreachable(f"{name}: i/o timeout")
+        return self.says.get(name, b"")
+
+
+@pytest.fixture
+def printers(monkeypatch: pytest.MonkeyPatch) -> Printers:
+    made = Printers()
+    monkeypatch.setattr(time, "monotonic", lambda: made.clock)
+    return made
+
+
+@pytest.fixture
+def search(printers: Printers) -> LogPods:
+    hints = ("pytorch", (b"elapsed time per iteration",))
+    made = LogPods(cast(Api, printers), cast(Watched, printers), lambda job: hints)
+    look(made)
+    return made
+
+
+def look(search: LogPods, *, over: bool = False) -> str:
+    present = search.present(JOB, over=over)
+    assert present is not None
+    return present.name
+
+
+def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_found(
+    printers: Printers, search: LogPods
+) -> None:
+    printers.dead, printers.says = {NAMES[2]}, {NAMES[1]: STEP}
+    assert look(search) == NAMES[3]
+    printers.clock = 31
+    assert look(search) == NAMES[1]
+    assert search.unheard(JOB) == ""
+
+
+def test_a_search_that_did_not_reach_all_is_no_search(printers: Printers, search: LogPods) -> None:
+    printers.dead, printers.says = {NAMES[2]}, {NAMES[2]: STEP}
+    for printers.clock in (31, 62, 93, 124):
+        assert look(search) == NAMES[3]
+    assert search.unheard(JOB).endswith(f"pod {NAMES[2]} cannot be read: {NAMES[2]}: i/o timeout")
+    printers.dead = set()
+    printers.clock = 155
+    assert look(search) == NAMES[2]
+
+
+def test_nobody_waits_long_for_pods_that_do_not_answer(printers: Printers, search: LogPods) -> None:
+    printers.dead, printers.takes, printers.clock = set(NAMES), 10, 31
+    look(search)
+    assert printers.asked == [NAMES[3], NAMES[2]]
+    # The others have their turn before these.
+    printers.clock, printers.dead = 100, {NAMES[3], NAMES[2]}
+    look(search)
+    assert printers.asked[2:4] == [NAMES[1], NAMES[0]]
+
+
+def test_a_run_that_prints_its_first_line_late_is_still_found(printers: Printers, search: LogPods) -> None:
+    for printers.clock in (31, 121, 601, 1202, 1803):
+        before = len(printers.asked)
+        assert look(search) == look(search) == NAMES[3]
+        assert len(printers.asked) == before + len(NAMES)
+    printers.says, printers.clock = {NAMES[0]: STEP}, 2404
+    assert look(search) == NAMES[0]
+
+
+def test_at_the_end_all_are_searched_once_more(printers: Printers, search: LogPods) -> None:
+    printers.dead, printers.says = {NAMES[0]}, {NAMES[0]: STEP}
+    assert look(search, over=True) == look(search, over=True) == NAMES[3]
+    assert len(printers.asked) == len(NAMES)
+    printers.dead, printers.clock = set(), 6
+    assert look(search, over=True) == NAMES[0]
+    assert search.unheard(JOB) == ""
+
+
+def test_where_no_pod_has_printed_a_step_the_end_is_the_last_search(
+    printers: Printers, search: LogPods
+) -> None:
+    for printers.clock in (1, 100, 1000):
+        look(search, over=True)
+    assert len(printers.asked) == len(NAMES)
+
+
+# What became of it, and where the recipe keeps another log
+
+
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "m"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({}, "is gone"),
+        ({"reason": "Evicted", "message": "disk"}, "is gone (Evicted: disk)"),
+        ({"conditions": [DISRUPTED]}, "is gone (DeletionByTaintManager: m)"),
+    ],
+)
+def test_why_a_pod_is_gone(status: dict[str, Any], words: str) -> None:
+    assert (
+        why_gone(Pod({"metadata": {"name": "p"}, "status": status}))
+        == f"pod p that printed the steps {words}"
+    )
+    assert why_gone(None) == "no pod that printed steps is left"
+
+
+def test_where_the_recipe_keeps_its_copy() -> None:
+    url = "gs://logs/nemo-experiments/pm-1/dllogger/rank-0/dllogger.json"
+    assert log_copy("llama3_gke", bucket="logs") == url
+    assert log_copy("llama3_gke") is None
+    assert log_copy("gpt3_aks", bucket="logs") is None
+
+
+def log_copy(name: str, **values: str) -> str | None:
+    recipe = examples.recipe_named(name)
+    section = Kubernetes(gpu="h100", recipes={name: Workload(values=values)})
+    renderer = Renderer(None, section, {name: recipe})  # type: ignore[arg-type]
+    return renderer.log_copy(recipe.cases[0], "pm-1")
+
+
+# A PyTorchJob as a JobSet: the same pods, and what the training operator would set
+
+
+TORCH = TorchJobSets()
+# What setPodEnv of the training operator 1.8.1 and 1.9.4 sets, but for the ranks.
+SET = {
+    "PYTHONUNBUFFERED": "1",
+    "MASTER_PORT": "23456",
+    "PET_MASTER_PORT": "23456",
+    "MASTER_ADDR": f"{aks.NAME}-node-0-0.{aks.NAME}",
+    "PET_MASTER_ADDR": f"{aks.NAME}-node-0-0.{aks.NAME}",
+}
+
+
+@pytest.mark.parametrize(("case_id", "nodes"), [(aks.LARGE, 64), (aks.QUICK, 2), ("375m-fp16-8gpus", 1)])
+def test_it_has_the_pods_of_the_pytorchjob_and_what_the_operator_sets(case_id: str, nodes: int) -> None:
+    before = aks.made(case_id)
+    template = aks.pods(before)["Master"]
+    scripts, job = TORCH.rendered(before)
+    assert scripts == before[0]
+    assert (job["apiVersion"], job["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    assert job["metadata"] == before[1]["metadata"]
+    assert TORCH.expected(job) == nodes
+    assert job["spec"]["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": False}
+    (replicated,) = job["spec"]["replicatedJobs"]
+    child = replicated["template"]["spec"]
+    assert (child["completions"], child["completionMode"]) == (nodes, "Indexed")
+    assert child["template"]["spec"]["restartPolicy"] == "Never"
+    (container,) = child["template"]["spec"]["containers"]
+    own, added = container["env"][:-9], container["env"][-9:]
+    assert {**container, "env": own} == template["spec"]["containers"][0]
+    usual = {**template["spec"], "restartPolicy": "Never", "containers": [container]}
+    assert child["template"]["spec"] == usual
+    # Labels and host names have 63 characters.
+    assert len(f"{aks.NAME:x<40}-{replicated['name']}-0-63-abcde") <= 63
+    plain = {entry["name"]: entry["value"] for entry in added if "value" in entry}
+    assert plain == {**SET, "WORLD_SIZE": str(nodes), "PET_NNODES": str(nodes)}
+    ranks = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in added[6:8]}
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert ranks == {"RANK": index, "PET_NODE_RANK": index}
+
+
+HIGH = {"spec": {"priorityClassName": "high"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"runPolicy": {"schedulingPolicy": {"queue": "q"}}}, "spec.runPolicy of PyTorchJob"),
+        ({"pytorchReplicaSpecs": {"Worker": {"scale": 1}}}, "Worker.scale of PyTorchJob"),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": HIGH}}},
+            "a master and workers of different pods in PyTorchJob",
+        ),
+    ],
+)
+def test_what_a_jobset_cannot_be_is_told_with_what_to_do(change: dict[str, Any], words: str) -> None:
+    overlay = [SiteOverlay(kind="PyTorchJob", merge={"spec": change})]
+    section = Kubernetes(gpu="h100", recipes={"gpt3_aks": Workload(overlay=overlay)})
+    recipe = examples.recipe_named("gpt3_aks")
+    backend = KubernetesBackend("lab", section, [recipe], TORCH)
+    with pytest.raises(ConfigError, match=rf"^{words} \S+ cannot be had as a JobSet") as caught:
+        backend.submit(aks.case(), "the-job")
+    assert "mend: take it out of `overlay` in the site file, or install the operator" in str(caught.value)
+
+
+def host(name: str, life: str, uid: str) -> Pod:
+    return pod(f"{name}-{life}", f"2026-11-21T09:00:0{uid}Z", uid)
+
+
+def test_the_last_host_by_name_prints_the_steps_whatever_its_pods_are_called() -> None:
+    pods = [host(f"pm-node-0-{number}", "zzzzz" if number == 10 else "aaaaa", "1") for number in range(11)]
+    pods.append(host("pm-node-0-9", "bbbbb", "2"))
+    found = TORCH.log_pods(pods)
+    assert [one.name for one in found[:2]] == ["pm-node-0-9-bbbbb", "pm-node-0-8-aaaaa"]
+    assert len(found) == 11
+
+
+def test_another_pod_says_more_of_the_same_log_and_one_made_anew_begins_another() -> None:
+    first = TORCH.place(host("pm-node-0-1", "aaaaa", "1"), LogPlace())
+    read = LogPlace(first.file, 100, first.attempt)
+    assert TORCH.place(host("pm-node-0-1", "aaaaa", "1"), read) == read
+    assert TORCH.place(host("pm-node-0-0", "aaaaa", "3"), read).attempt == 1
+    anew = TORCH.place(host("pm-node-0-1", "bbbbb", "2"), read)
+    assert (anew.offset, anew.attempt) == (0, 2)
+
+
+def test_in_a_jobset_the_script_waits_for_the_master_and_says_who_it_is(tmp_path: Path) -> None:
+    script = aks.Pod(tmp_path, aks.made(aks.QUICK))
+    asked = tmp_path / "asked"
+    (tmp_path / "bin" / "getent").write_text(
+        f'#!/bin/bash\n[[ "$*" == "hosts the-master" ]] && {{ [[ -e {asked} ]] || {{ touch {asked}; exit 2; }}; }}\n'
+    )
+    (tmp_path / "bin" / "sleep").write_text("#!/bin/bash\n")
+    for tool in ("getent", "sleep"):
+        (tmp_path / "bin" / tool).chmod(0o755)
+    for index, host in (("0", "1"), ("1", "0")):
+        asked.unlink(missing_ok=True)
+        done = script.run(JOB_COMPLETION_INDEX=index, MASTER_ADDR="the-master")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert asked.exists()
+        assert script.option("--rdzv_conf")[0] == f"is_host={host}"
+        assert script.option("--rdzv_endpoint") == ["the-master:23456"]
+
+
+def test_the_plan_shows_the_first_kind_and_that_the_cluster_decides(tmp_path: Path) -> None:
+    section = Kubernetes(gpu="h100", kubeconfig=str(tmp_path / "none"))
+    site = site_model().model_validate({"site": "lab", "pytorchjob": section})
+    backend = make_backends(site, [examples.recipe_named("gpt3_aks")], None)["pytorchjob"]
+    text = backend.plan(aks.case(), "the-job")
+    assert text.startswith(
+        "# A PyTorchJob or, where the cluster has none, a JobSet: the cluster decides. This is the PyTorchJob.\n"
+    )
+    assert [document["kind"] for document in yaml.safe_load_all(text)] == ["ConfigMap", "PyTorchJob"]

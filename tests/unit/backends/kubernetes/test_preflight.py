@@ -1,31 +1,41 @@
-"""What the check asks before the first job: all at once, and by a dry run what would refuse or suspend a job."""
+"""What the check asks before the first job; the API server's version, and what a recipe merges in from a version on."""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import preflight
-from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes import preflight, readiness
+from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.gcs import Storage
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
+from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.objects import QUEUE
-from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
+from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
+from fixtures.backends.kubernetes.readiness import Readiness
+from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from tests.unit import examples, kubeapi
-from tests.unit.backends.kubernetes.test_capacity import node
+from plugins.base.errors import ConfigError, Unreachable
+from plugins.recipes.contracts import reaches
+from plugins.recipes.expansion import load_recipe
+from tests.unit import examples, gke, kubeapi
+from tests.unit.kubeapi import Server, node
 
 Object = dict[str, Any]
 CASE = examples.case("70b-fp8-128gpus", "llama3_gke")
 VALUES = {"image": "registry.test/nemo:1", "bucket": "lab-bucket"}
-LOCAL = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues"
+JOBSET, KUEUE = "/apis/jobset.x-k8s.io/v1alpha2", "/apis/kueue.x-k8s.io/v1beta2"
+LOCAL = f"{KUEUE}/namespaces/default/localqueues"
 
 
 class Cluster(kubeapi.Memory):
@@ -33,21 +43,11 @@ class Cluster(kubeapi.Memory):
 
     def __init__(self) -> None:
         super().__init__()
-        self.served = {
-            "/apis/jobset.x-k8s.io/v1alpha2": "jobsets",
-            "/apis/kueue.x-k8s.io/v1beta2": "localqueues",
-        }
+        for path, name in ((JOBSET, "jobsets"), (KUEUE, "localqueues")):
+            self.objects[path] = {"metadata": {}, "resources": [{"name": name}]}
         self.objects[f"{LOCAL}/a3"] = {"metadata": {"name": "a3"}, "status": {}}
         for number in range(16):
             self.objects[f"/api/v1/nodes/node-{number}"] = node(f"node-{number}")
-
-    def find(self, path: str) -> Object | None:
-        if path in self.served:
-            return {"resources": [{"name": self.served[path]}]}
-        return super().find(path)
-
-    def version(self, group: str, known: Any) -> str:
-        return "v1beta2"
 
     def server(self) -> str:
         return "https://lab"
@@ -124,10 +124,7 @@ def test_what_a_policy_would_change_is_told_before(cluster: Cluster) -> None:
     assert "metadata.annotations.pacemark/job is missing instead of 'llama3_gke/" in words
     job = "spec.replicatedJobs.0.template.spec"
     assert f"{job}.activeDeadlineSeconds is 60 instead of " in words
-    assert (
-        f"{job}.template.metadata.labels.app.kubernetes.io/managed-by is missing instead of 'pacemark'"
-        in words
-    )
+    assert f"{job}.template.metadata.labels.app.kubernetes.io/managed-by is missing instead of" in words
     assert mend == "    mend: ask the administrator which webhook or policy does that, and to except it"
 
 
@@ -176,9 +173,9 @@ def test_all_that_is_missing_is_told_at_once(cluster: Cluster, monkeypatch: pyte
     )
     for lack, expected in zip(missing(queue="a3"), words, strict=True):
         assert expected in lack
-    del cluster.served["/apis/jobset.x-k8s.io/v1alpha2"]
+    del cluster.objects[JOBSET]
     assert len(missing(queue="a3")) == len(words) + 1
-    del cluster.served["/apis/kueue.x-k8s.io/v1beta2"]
+    del cluster.objects[KUEUE]
     # A queue of a Kueue that is not there is not asked for.
     lacks = missing(queue="a3")
     assert len(lacks) == len(words) + 1
@@ -194,10 +191,220 @@ def test_a_value_that_is_missing_hides_nothing_else(cluster: Cluster) -> None:
 
 
 def test_a_queue_that_may_not_be_asked_for_is_no_other_lack(cluster: Cluster) -> None:
-    def before(method: str, path: str) -> None:
-        if path.startswith(LOCAL):
-            raise Refused(403, "localqueues is forbidden")
-
-    cluster.before, cluster.denied = before, {"get localqueues"}
+    cluster.refuse("", LOCAL, Refused(403, "localqueues is forbidden"))
+    cluster.denied = {"get localqueues"}
     (lack,) = missing(queue="a3")
     assert "get localqueues" in lack
+
+
+# The API server's version
+
+
+GKE = "v1.33.3-gke.1226000"
+LARGE = examples.case("70b-fp8-512gpus", "llama3_gke")
+
+
+@pytest.mark.parametrize(
+    ("server", "wanted", "reached"),
+    [
+        (GKE, GKE, True),
+        ("v1.33.3-gke.1225999", GKE, False),
+        ("v1.33.3-gke.999999", GKE, False),
+        ("v1.33.3-gke.10000000", GKE, True),
+        ("v1.33.4-gke.100", GKE, True),
+        ("v1.33.10-gke.1", GKE, True),
+        ("v1.34.0-gke.1", GKE, True),
+        ("v2.0.0-gke.1", GKE, True),
+        ("v1.32.9-gke.9999999", GKE, False),
+        ("1.33.5-gke.1162000", GKE, True),
+        ("v1.33.5-gke.1162000+build", GKE, True),
+        # Not GKE, however new.
+        ("v1.34.1", GKE, False),
+        ("v1.34.1-eks-7f9249a", GKE, False),
+        ("v1.34.1+k3s1", GKE, False),
+        ("v1.34.1-aks.2000000", GKE, False),
+        # No versions.
+        ("", GKE, False),
+        ("v1.33-gke.1226000", GKE, False),
+        ("v1.33.3-gke.1226000.5", GKE, False),
+        ("latest", GKE, False),
+        (f"{GKE}\n", GKE, False),
+        ("v\u0661.\u0663\u0664.\u0660-gke.1", GKE, False),
+        (f"v{'9' * 5000}.0.0-gke.1", GKE, False),
+        # Of any distribution.
+        ("v1.31.0-gke.5", "v1.31.0", True),
+        ("v1.31.3-eks-7f9249a", "v1.31.3", True),
+        ("v1.30.9", "v1.31.0", False),
+    ],
+)
+def test_versions_are_compared_within_their_distribution(server: str, wanted: str, reached: bool) -> None:
+    assert reaches(server, wanted) is reached
+
+
+@pytest.mark.parametrize(
+    "wanted", ["1.33.3-gke.1226000", "v1.33", "v1.33.3-gke", "v1.33.3-gke.1226000 or newer"]
+)
+def test_a_condition_that_is_no_version_is_refused(tmp_path: Path, wanted: str) -> None:
+    text = (gke.MANIFEST.parent / "recipe.yaml").read_text()
+    (tmp_path / "recipe.yaml").write_text(text.replace(f"server: {GKE}", f"server: {wanted}"))
+    with pytest.raises(ConfigError, match=r":137: manifest\.overlay\.\d+\.when\.server: "):
+        load_recipe(tmp_path)
+
+
+def test_only_a_recipe_that_depends_on_the_version_has_it_asked() -> None:
+    for name, asked in (("llama3_gke", 1), ("gpt3_aks", 0)):
+        api, recipe = Versioned("lab", Kubernetes(gpu="h100")), examples.recipe_named(name)
+        values = {"image": "nemo:24.07", "bucket": "my-logs"}
+        section = Kubernetes(gpu="h100", recipes={name: Workload(values=values)})
+        kind = JobSets() if asked else PyTorchJobs()
+        Renderer(api, section, {name: recipe}).documents(recipe.cases[0], kind, "x")  # type: ignore[arg-type]
+        assert api.asked == asked
+
+
+# Who writes into the bucket
+
+
+def attributes(server: str, **given: str) -> dict[str, Any]:
+    """Whether the volumes of buckets, by name, say that they are mounted as the pods' account."""
+    recipe = examples.recipe_named("llama3_gke")
+    found = documents(recipe, LARGE, gke.words(LARGE.id, **given), server=server)
+    buckets = [each for each in gke.job(found)["template"]["spec"]["volumes"] if "csi" in each]
+    return {each["name"]: each["csi"]["volumeAttributes"].get("hostNetworkPodKSA") for each in buckets}
+
+
+@pytest.mark.parametrize(
+    ("server", "given", "said"),
+    [
+        (GKE, {}, "true"),
+        ("v1.33.3-gke.1225999", {}, None),
+        ("v1.34.1", {}, None),
+        ("", {}, None),
+        (GKE, {"bucket_as_pods": ""}, None),
+    ],
+)
+def test_buckets_are_mounted_as_the_pods_account_where_gke_can(
+    server: str, given: dict[str, str], said: str | None
+) -> None:
+    assert attributes(server, **given) == {"job-logs": said, "artifacts": said}
+
+
+def test_nothing_else_depends_on_the_version() -> None:
+    recipe, words = examples.recipe_named("llama3_gke"), gke.words(LARGE.id)
+    old, new = (
+        dict(gke.leaves(documents(recipe, LARGE, words, server=server))) for server in ("v1.32.0-gke.1", GKE)
+    )
+    added = {path.rpartition(".")[2] for path in new.keys() - old.keys()}
+    assert (added, {path: new[path] for path in old}) == ({"hostNetworkPodKSA"}, old)
+
+
+# The server
+
+
+def test_the_server_is_asked_once(server: Server, api: Api) -> None:
+    server.answer = lambda _: (200, json.dumps({"major": "1", "minor": "33+", "gitVersion": GKE}).encode())
+    assert api.release == ""
+    assert [api.ask_release(), api.ask_release(), api.release] == [GKE] * 3
+    assert server.paths == ["/version"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_server_that_does_not_tell_is_asked_again_later(server: Server, api: Api, status: int) -> None:
+    server.answer = lambda _: (status, b'{"kind": "Status", "message": "no"}')
+    assert api.ask_release() == ""
+    server.answer = lambda _: (200, json.dumps({"gitVersion": GKE}).encode())
+    assert api.ask_release() == GKE
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["<html>log in</html>", "[]", '{"gitVersion": 1}', '{"major": "1"}', f'{{"gitVersion": "{"1" * 1000}"}}'],
+)
+def test_what_is_no_answer_of_a_server_is_no_version(server: Server, api: Api, body: str) -> None:
+    server.answer = lambda _: (200, body.encode())
+    with pytest.raises(
+        Unreachable, match=r"^lab: the Kubernetes API: GET /version: the answer is not an API"
+    ):
+        api.ask_release()
+
+
+# The backend
+
+
+class Versioned:
+    """Stands in for the API: tells a version when it is asked, which is counted."""
+
+    said = GKE
+
+    def __init__(self, site: str, section: Kubernetes) -> None:
+        self.asked, self.release = 0, ""
+
+    def ask_release(self) -> str:
+        self.asked += 1
+        self.release = self.said
+        return self.said
+
+
+def backend(monkeypatch: pytest.MonkeyPatch, said: str = GKE, **values: str) -> KubernetesBackend:
+    """One whose cluster lacks nothing and calls itself this."""
+    monkeypatch.setattr(module, "Api", type("Named", (Versioned,), {"said": said}))
+    monkeypatch.setattr(readiness, "lacks", lambda *_: [])
+    monkeypatch.setattr(Readiness, "_bucket_lacks", lambda *_: [])
+    workload = Workload(values={"image": "nemo:24.07", "bucket": "my-logs", **values})
+    site = {"namespace": "runs", "service_account": "trainer", "recipes": {"llama3_gke": workload}}
+    section = Kubernetes.model_validate({"gpu": "h100", **site})
+    return KubernetesBackend("lab", section, [examples.recipe_named("llama3_gke")], JobSets())
+
+
+AS_PODS = (
+    "gs://my-logs is written as the pods' Kubernetes service account trainer in namespace runs, which needs "
+)
+AS_NODES = (
+    "gs://my-logs is written as the nodes' service account, which needs roles/storage.objectAdmin there; "
+)
+OLD, OLDER = "v1.32.4-gke.1767000", f"which counts as older than {GKE}"
+
+
+@pytest.mark.parametrize(
+    ("version", "given", "said"),
+    [
+        (GKE, {}, f"API server {GKE}: {AS_PODS}"),
+        (OLD, {}, f"API server {OLD}: {AS_NODES}"),
+        (GKE, {"bucket_as_pods": ""}, f"API server {GKE}: {AS_NODES}"),
+        ("nightly", {}, f"the API server calls itself 'nightly', which is no version and counts as older than {GKE}: {AS_NODES}"),
+        ("", {}, f"the API server does not tell its version, {OLDER}: {AS_NODES}"),
+    ],
+)  # fmt: skip
+def test_the_check_says_who_writes_into_the_bucket(
+    monkeypatch: pytest.MonkeyPatch, version: str, given: dict[str, str], said: str
+) -> None:
+    (remark,) = backend(monkeypatch, version, **given).check(LARGE)
+    assert remark.startswith(said)
+
+
+def test_a_plan_says_what_depends_on_the_version_and_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = backend(monkeypatch)
+    planned = made.plan(LARGE, "run.x")
+    comments = [line for line in planned.splitlines() if line.startswith("#")]
+    assert comments[0] == (
+        f"# The API server's version is not known here. From {GKE} on this is merged into JobSet as well:"
+    )
+    merged = yaml.safe_load("\n".join(line[1:] for line in comments[1:]))
+    assert [path for path, value in gke.leaves(merged) if value == "true"] == [
+        f".spec.replicatedJobs.workload.template.spec.template.spec.volumes.{name}.csi.volumeAttributes.hostNetworkPodKSA"
+        for name in ("job-logs", "artifacts")
+    ]
+    assert "hostNetworkPodKSA" not in "".join(planned.splitlines()[len(comments) :])
+    assert list(yaml.safe_load_all(planned)) == made._renderer.documents(LARGE, JobSets(), "run.x", ask=False)
+    assert made._api.asked == 0  # type: ignore[attr-defined]
+    # A site that wants the nodes' account leaves nothing open.
+    assert not backend(monkeypatch, bucket_as_pods="").plan(LARGE, "run.x").startswith("#")
+
+
+def test_what_is_kept_of_a_submission_is_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check has asked by then."""
+    made = backend(monkeypatch)
+    made.check(LARGE)
+    planned = made.plan(LARGE, "run.x")
+    assert not planned.startswith("#")
+    assert planned.count("hostNetworkPodKSA: 'true'") == 2
+    assert list(yaml.safe_load_all(planned)) == made._renderer.documents(LARGE, JobSets(), "run.x")

@@ -7,7 +7,8 @@ and the node authorizer of Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from fixtures.backends.kubernetes.reasons import Awaited, Reasons
 from fixtures.backends.kubernetes.section import Kubernetes
 from plugins.base.errors import Unreachable
 from plugins.record.job import JobState, Phase
-from tests.unit.backends.kubernetes.test_capacity import BOTH, SKU, node
+from tests.unit.kubeapi import BOTH, EVENTS, JOBS, SKU, Memory, node
 
 Object = dict[str, Any]
 JOBSET = {("JobSet", "pm-1"), ("Job", "pm-1-workload-0")}
@@ -55,16 +56,12 @@ def event(kind: str, name: str, reason: str, message: str, *, first: str = "00",
     }
 
 
-def series(kind: str, name: str, reason: str, message: str) -> Object:
-    """As the newer API writes it, which has neither count nor stamps."""
-    return {
-        **event(kind, name, reason, message),
-        "count": None,
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "eventTime": "2026-11-22T07:09:40.103945Z",
-        "series": {"count": 2, "lastObservedTime": "2026-11-22T07:09:40.152331Z"},
-    }
+def series(reason: str, message: str) -> Object:
+    """Of the JobSet, as the newer API writes it, which has neither count nor stamps."""
+    unset = {"count": None, "firstTimestamp": None, "lastTimestamp": None}
+    seen = {"count": 2, "lastObservedTime": "2026-11-22T07:09:40.152331Z"}
+    made = {**unset, "eventTime": "2026-11-22T07:09:40.103945Z", "series": seen}
+    return {**event("JobSet", "pm-1", reason, message), **made}
 
 
 def pod(number: int, node: str = "node-0", **status: Any) -> Object:
@@ -89,8 +86,11 @@ def of_job(message: str) -> Object:
 # Pods that are not made
 
 
+FEW = "is forbidden: exceeded quota: gpus, requested: count/"
+
+
 @pytest.mark.parametrize(
-    ("said", "makers", "hopeless"),
+    ("warning", "makers", "hopeless"),
     [
         (of_job(QUOTA.format(16)), JOBSET, True),
         (of_job(QUOTA.format("many")), JOBSET, False),
@@ -99,52 +99,24 @@ def of_job(message: str) -> Object:
         (of_job(SECURITY), JOBSET, True),
         (event("PyTorchJob", "pm-1", "FailedCreatePod", SECURITY), PYTORCH, True),
         (event("PyTorchJob", "pm-1", "FailedCreatePod", QUOTA.format("24")), PYTORCH, True),
-        (
-            of_job('Error creating: Pod "x" is invalid: spec.containers[0].image: Required value'),
-            JOBSET,
-            True,
-        ),
+        (of_job('Error creating: Pod "x" is invalid: spec.containers[0].image: Required value'), JOBSET, True),
         (of_job('Error creating: admission webhook "gate" denied the request: no'), JOBSET, True),
         # A webhook that is not up, and a quota whose use nobody has counted yet.
         (of_job('Error creating: Internal error occurred: failed calling webhook "gate"'), JOBSET, False),
         (of_job('Error creating: pods "x" is forbidden: status unknown for quota: gpus'), JOBSET, False),
         # An API server that has just started; and JobSet's exclusive placement, while its first pod waits for a node.
         (of_job('Error creating: pods "x" is forbidden: not yet ready to handle request'), JOBSET, False),
-        (
-            of_job(
-                'Error creating: admission webhook "vpod.kb.io" denied the request: leader pod not yet scheduled, not creating '
-                "follower pod. this is an expected, transient error"
-            ),
-            JOBSET,
-            False,
-        ),
-        (
-            series(
-                "JobSet",
-                "pm-1",
-                "JobCreationFailed",
-                'job "pm-1-workload-0" creation failed with error: jobs.batch "pm-1-workload-0" is forbidden: exceeded quota: '
-                "gpus, requested: count/jobs.batch=1, used: count/jobs.batch=0, limited: count/jobs.batch=0",
-            ),
-            JOBSET,
-            True,
-        ),
-        (
-            series(
-                "JobSet",
-                "pm-1",
-                "HeadlessServiceCreationFailed",
-                'services "pm-1" is forbidden: exceeded quota: gpus, requested: count/services=1, used: count/services=2, '
-                "limited: count/services=2",
-            ),
-            JOBSET,
-            False,
-        ),
+        (of_job('Error creating: admission webhook "vpod.kb.io" denied the request: leader pod not yet scheduled, not creating '
+                "follower pod. this is an expected, transient error"), JOBSET, False),
+        (series("JobCreationFailed", f'creation failed with error: jobs.batch "pm-1-workload-0" {FEW}jobs.batch=1, '
+                "used: count/jobs.batch=0, limited: count/jobs.batch=0"), JOBSET, True),
+        (series("HeadlessServiceCreationFailed", f'services "pm-1" {FEW}services=1, used: count/services=2, '
+                "limited: count/services=2"), JOBSET, False),
     ],
-)
-def test_what_refuses_a_pod_is_told_and_may_stay_so(said: Object, makers: Any, hopeless: bool) -> None:
-    words, stays = why_missing([said], [pod(0)], 4, makers)
-    assert words == f"{said['reason']}: {said['message']}"
+)  # fmt: skip
+def test_what_refuses_a_pod_is_told_and_may_stay_so(warning: Object, makers: Any, hopeless: bool) -> None:
+    words, stays = why_missing([warning], [pod(0)], 4, makers)
+    assert words == f"{warning['reason']}: {warning['message']}"
     assert stays is hopeless
 
 
@@ -188,11 +160,7 @@ def mount(message: str, last: str = "45", number: int = 0) -> Object:
         (f"{MOUNT}Unauthenticated desc = failed to prepare storage service: timed out waiting", False),
         ('MountVolume.SetUp failed for volume "x" : driver name gcsfuse.csi.storage.gke.io not found', False),
         ('MountVolume.SetUp failed for volume "files" : configmap "pm-1" not found', False),
-        (
-            'MountVolume.SetUp failed for volume "files" : configmaps "pm-1" is forbidden: User "system:node:a" cannot get '
-            "resource: no relationship found between node 'a' and this object",
-            False,
-        ),
+        ('configmaps "pm-1" is forbidden: User "system:node:a" cannot get resource: no relationship found between node', False),
         ("Unable to attach or mount volumes: unmounted volumes=[x]: timed out waiting for the condition", False),
         (f"{MOUNT}Aborted desc = An operation with the given volume key x already exists", False),
     ],
@@ -228,11 +196,9 @@ def test_a_pod_that_is_past_its_mounts_is_not_blamed_for_them(status: Object) ->
 
 
 def test_what_the_scheduler_said_before_a_pod_had_a_node_explains_nothing_any_more() -> None:
-    said = event(
-        "Pod", "pm-1-0", "FailedScheduling", "0/40 nodes are available: 40 Insufficient nvidia.com/gpu."
-    )
-    assert why_missing([said], [pod(0)], 1, JOBSET) == ("", False)
-    assert why_missing([said], [pod(0, node="")], 1, JOBSET) == ("", False)
+    warning = event("Pod", "pm-1-0", "FailedScheduling", "0/40 nodes are available: 40 Insufficient cpu.")
+    for node_name in ("node-0", ""):
+        assert why_missing([warning], [pod(0, node=node_name)], 1, JOBSET) == ("", False)
 
 
 # When the cluster is asked
@@ -248,92 +214,75 @@ TAINTED = {
 WAITS = JobState(Phase.QUEUED, "Pending", "0 of 1 pods have a node")
 
 
-class Cluster:
-    """Stands in for `Api`: a list of events, and nodes."""
+NODES = "/api/v1/nodes"
+
+
+class Cluster(Memory):
+    """One whose events and nodes explain why a job waits, at any time."""
 
     def __init__(self) -> None:
-        self.events: list[Object] = []
-        self.nodes: list[Object] = []
-        self.job: Object | None = None
-        self.error: Exception | None = None
-        self.asked: list[str] = []
+        super().__init__()
+        self.clock = 0.0
+        self._reasons: dict[bool, Reasons] = {}
 
-    def find(self, path: str) -> Object | None:
-        self.asked.append("job")
-        if self.error is not None:
-            raise self.error
-        return self.job
+    def warns(self, *events: Object) -> None:
+        """These are all the events that there are."""
+        others = {path: item for path, item in self.objects.items() if not path.startswith(EVENTS)}
+        self.objects = {**others, **{f"{EVENTS}/{number}": item for number, item in enumerate(events)}}
 
-    def get(self, path: str, **query: str) -> Any:
-        what = path.rpartition("/")[2]
-        self.asked.append(what)
-        if self.error is not None:
-            raise self.error
-        return {"items": self.events if what == "events" else self.nodes}
-
-
-@pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
-
-
-Look = Callable[..., JobState]
-
-
-@pytest.fixture
-def look(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Look:
-    """Look at a job so many seconds after the start."""
-    found: dict[bool, Reasons] = {}
-
-    def make(
-        at: float,
-        state: JobState = WAITS,
-        pods: Any = (),
-        job: str = "one",
-        autoscaled: bool = False,
-        makers: set[tuple[str, str]] = JOBSET,
+    def look(
+        self, at: float, state: JobState = WAITS, pods: Any = (), job: str = "one", **more: Any
     ) -> JobState:
-        section = Kubernetes(gpu="h100", autoscaled=autoscaled)
-        made = found.setdefault(autoscaled, Reasons(cluster, section))  # type: ignore[arg-type]
-        monkeypatch.setattr("fixtures.backends.kubernetes.reasons.time.monotonic", lambda: 1000 + at)
+        """Look at a job so many seconds after the start."""
+        autoscaled, makers = more.get("autoscaled", False), more.get("makers", JOBSET)
+        section, self.clock = Kubernetes(gpu="h100", namespace="runs", autoscaled=autoscaled), at
+        made = self._reasons.setdefault(autoscaled, Reasons(self, section))  # type: ignore[arg-type]
         return made.add(job, state, Awaited(list(map(Pod, pods)), 1, makers))
 
-    return make
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(reasons, "time", SimpleNamespace(monotonic=lambda: 1000 + made.clock))
+    return made
 
 
-def test_a_job_that_starts_at_once_costs_no_request(cluster: Cluster, look: Look) -> None:
+def test_a_job_that_starts_at_once_costs_no_request(cluster: Cluster) -> None:
     for at in (0, 1, 4.9):
-        assert look(at) == WAITS
-    look(5, JobState(Phase.RUNNING, "Running"))
+        assert cluster.look(at) == WAITS
+    cluster.look(5, JobState(Phase.RUNNING, "Running"))
     for at in range(6, 1000, 100):
         # Kueue has not admitted it: its pods are not missed.
-        look(at, JobState(Phase.QUEUED, "Suspended", "insufficient unused quota"))
+        cluster.look(at, JobState(Phase.QUEUED, "Suspended", "insufficient unused quota"))
     assert cluster.asked == []
 
 
-def test_all_jobs_that_wait_cost_a_list_a_minute(cluster: Cluster, look: Look) -> None:
+def test_all_jobs_that_wait_cost_a_list_a_minute(cluster: Cluster) -> None:
     for at in range(24 * 60):
         for job in ("one", "two", "three"):
-            look(60 * at, pods=[pod(0, node="")], job=job)
+            cluster.look(60 * at, pods=[pod(0, node="")], job=job)
     assert len(cluster.asked) <= 24 * 60
-    assert set(cluster.asked) == {"events"}
+    assert set(cluster.asked) == {("LIST", EVENTS)}
 
 
-def test_a_reason_is_found_within_seconds_and_kept_until_the_next_list(cluster: Cluster, look: Look) -> None:
-    cluster.events = [of_job(SECURITY)]
-    look(0)
-    found = look(5)
-    assert found.hopeless
-    assert found.reason == f"0 of 1 pods have a node: FailedCreate: {SECURITY}"
-    assert look(9) == found
-    assert cluster.asked == ["events"]
+def test_a_reason_is_found_within_seconds_and_kept_until_the_next_list(cluster: Cluster) -> None:
+    cluster.warns(of_job(SECURITY))
+    cluster.look(0)
+    state = cluster.look(5)
+    assert state.hopeless
+    assert state.reason == f"0 of 1 pods have a node: FailedCreate: {SECURITY}"
+    assert cluster.look(9) == state
+    assert cluster.asked == [("LIST", EVENTS)]
 
 
-@pytest.mark.parametrize("error", [Refused(403, "events is forbidden"), Unreachable("gone")])
-def test_events_that_cannot_be_had_conclude_nothing(cluster: Cluster, look: Look, error: Exception) -> None:
-    cluster.error = error
-    look(0)
-    assert look(6, pods=[pod(0, node="", conditions=[TAINTED])]) == WAITS
+ERRORS = (Refused(403, "events is forbidden"), Unreachable("gone"))
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_events_that_cannot_be_had_conclude_nothing(cluster: Cluster, error: Exception) -> None:
+    cluster.refuse("", "", error)
+    cluster.look(0)
+    assert cluster.look(6, pods=[pod(0, node="", conditions=[TAINTED])]) == WAITS
 
 
 BACK_OFF = (
@@ -354,53 +303,47 @@ PULLS = JobState(Phase.STARTING, "Starting", BACK_OFF, hopeless=True)
     ],
 )
 def test_a_pull_that_an_old_kubelet_puts_off_is_judged_by_the_error_of_the_last_one(
-    cluster: Cluster, look: Look, error: str, hopeless: bool
+    cluster: Cluster, error: str, hopeless: bool
 ) -> None:
     """Kubelets until 1.31: EnsureImageExists in pkg/kubelet/images/image_manager.go. Newer ones repeat the error."""
-    said = f'Failed to pull image "nvcr.io/nvidia/nemo:25.09": rpc error: code = Unknown desc = {error}'
-    cluster.events = [
-        event(
-            "Pod", "pm-1-0", "Failed", 'Failed to pull image "nvcr.io/nvidia/nemo:25.09": first', last="10"
-        ),
-        event("Pod", "pm-1-0", "Failed", said, last="40"),
-        event("Pod", "pm-1-0", "Failed", "Error: ImagePullBackOff", last="50"),
-        event("Pod", "pm-2-0", "Failed", "Failed to pull image: of another job", last="55"),
-    ]
-    assert look(0, PULLS, [pod(0)]) == PULLS
+    words = f'Failed to pull image "nvcr.io/nvidia/nemo:25.09": rpc error: code = Unknown desc = {error}'
+    messages = {"10": f"{words} at first", "40": words, "50": "Error: ImagePullBackOff"}
+    ours = [event("Pod", "pm-1-0", "Failed", message, last=at) for at, message in messages.items()]
+    other = event("Pod", "pm-2-0", "Failed", "Failed to pull image: of another job", last="55")
+    cluster.warns(*ours, other)
+    assert cluster.look(0, PULLS, [pod(0)]) == PULLS
     for seconds in (5, 60, 300):
-        state = look(seconds, PULLS, [pod(0)])
+        state = cluster.look(seconds, PULLS, [pod(0)])
         assert state.hopeless is hopeless
-        assert state.reason == f"{BACK_OFF}: Failed: {said}"
+        assert state.reason == f"{BACK_OFF}: Failed: {words}"
     # Without its events, nobody knows better.
-    cluster.events = []
-    assert look(600, PULLS, [pod(0)]) == PULLS
+    cluster.warns()
+    assert cluster.look(600, PULLS, [pod(0)]) == PULLS
 
 
-def test_only_a_pull_that_is_put_off_costs_a_list_of_events(cluster: Cluster, look: Look) -> None:
+def test_only_a_pull_that_is_put_off_costs_a_list_of_events(cluster: Cluster) -> None:
     newer = JobState(Phase.STARTING, "Starting", f"{BACK_OFF}: ErrImagePull: not found", hopeless=True)
     for seconds in (0, 5, 60):
-        assert look(seconds, newer, [pod(0)]) == newer
+        assert cluster.look(seconds, newer, [pod(0)]) == newer
     assert cluster.asked == []
 
 
-def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
-    cluster: Cluster, look: Look
-) -> None:
+def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(cluster: Cluster) -> None:
     waiting = pod(0, node="", conditions=[TAINTED])
-    cluster.nodes = [node("a", SKU)]
-    look(0, pods=[waiting])
-    found = look(5, pods=[waiting])
+    cluster.objects[f"{NODES}/a"] = node("a", SKU)
+    cluster.look(0, pods=[waiting])
+    found = cluster.look(5, pods=[waiting])
     assert found.hopeless
     assert found.reason.endswith(
         "the nodes have the taint sku=gpu:NoSchedule, which the job does not tolerate: set "
         "`tolerations: [{key: sku, operator: Exists, effect: NoSchedule}]` in the site file"
     )
     for at in range(6, 60):
-        look(at, pods=[waiting])
-    assert cluster.asked.count("nodes") == 1
+        cluster.look(at, pods=[waiting])
+    assert cluster.asked.count(("LIST", NODES)) == 1
     # Nobody can know what an autoscaler will make.
-    look(0, pods=[waiting], autoscaled=True)
-    assert look(60, pods=[waiting], autoscaled=True) == WAITS
+    cluster.look(0, pods=[waiting], autoscaled=True)
+    assert cluster.look(60, pods=[waiting], autoscaled=True) == WAITS
 
 
 @pytest.mark.parametrize(
@@ -411,44 +354,43 @@ def test_a_taint_is_told_by_the_nodes_where_the_scheduler_does_not_name_it(
         (
             JOBSET,
             {"spec": {}, "status": {"active": 1}},
-            "the pods of Job pm-1-workload-0 have lost the label app.kubernetes.io/managed-by=pacemark",
+            "the pods of Job pm-1-workload-0 have lost the label app.kubernetes.io/",
         ),
         (JOBSET, {"spec": {"suspend": True}}, "somebody has suspended Job pm-1-workload-0"),
         (PYTORCH, None, "the training operator has made none of them; does it run?"),
     ],
 )
 def test_a_controller_that_makes_no_pods_is_named_and_not_waited_for(
-    cluster: Cluster, look: Look, makers: set[tuple[str, str]], job: Object | None, words: str
+    cluster: Cluster, makers: set[tuple[str, str]], job: Object | None, words: str
 ) -> None:
-    cluster.job = job
-    assert look(0, makers=makers) == look(29, makers=makers) == WAITS
-    state = look(30, makers=makers)
+    if job is not None:
+        cluster.objects[f"{JOBS}/pm-1-workload-0"] = job
+    assert cluster.look(0, makers=makers) == cluster.look(29, makers=makers) == WAITS
+    state = cluster.look(30, makers=makers)
     assert state.reason.startswith(f"0 of 1 pods have a node: {words}")
     # It may have been replaced.
-    assert not look(299, makers=makers).hopeless
-    assert look(300, makers=makers).hopeless
-    asked = len(cluster.asked)
-    assert look(310, makers=makers) == look(300, makers=makers)
-    assert cluster.asked.count("job") <= asked
+    assert not cluster.look(299, makers=makers).hopeless
+    assert cluster.look(300, makers=makers).hopeless
+    assert cluster.look(310, makers=makers) == cluster.look(300, makers=makers)
     # One pod shows that it runs.
-    assert look(320, makers=makers, pods=[pod(0, node="")]) == WAITS
+    assert cluster.look(320, makers=makers, pods=[pod(0, node="")]) == WAITS
 
 
-@pytest.mark.parametrize("error", [Refused(403, "events is forbidden"), Unreachable("gone")])
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("makers", [JOBSET, PYTORCH])
 def test_without_events_no_controller_is_blamed(
-    cluster: Cluster, look: Look, error: Exception, makers: set[tuple[str, str]]
+    cluster: Cluster, error: Exception, makers: set[tuple[str, str]]
 ) -> None:
     """A quota that others use may keep it from making pods."""
-    cluster.error = error
+    cluster.refuse("", "", error)
     for at in (0, 30, 300, 3000):
-        assert look(at, makers=makers) == WAITS
+        assert cluster.look(at, makers=makers) == WAITS
 
 
-def test_what_refuses_the_pods_is_told_and_not_their_controller(cluster: Cluster, look: Look) -> None:
-    cluster.events = [of_job(QUOTA.format(32))]
-    look(0)
-    state = look(300)
+def test_what_refuses_the_pods_is_told_and_not_their_controller(cluster: Cluster) -> None:
+    cluster.warns(of_job(QUOTA.format(32)))
+    cluster.look(0)
+    state = cluster.look(300)
     assert "exceeded quota" in state.reason
     assert not state.hopeless
-    assert "job" not in cluster.asked
+    assert "GET" not in dict(cluster.asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from fixtures.backends.kubernetes import objects, readiness
 from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
-from fixtures.backends.kubernetes.informer import Copy
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
 from fixtures.backends.kubernetes.section import Kubernetes
@@ -23,6 +23,7 @@ from tests.unit.jobs_log import planned
 OPERATOR, JOBSET = PyTorchJobs(), TorchJobSets()
 KINDS: tuple[JobKind, ...] = (OPERATOR, JOBSET)
 CASE = aks.case()
+FORBIDDEN = Refused(403, "pytorchjobs is forbidden")
 NAME = "pacemark-run-1.gpt3_aks-375m"
 ID = objects.object_name(NAME, CASE.id)
 
@@ -40,10 +41,8 @@ class Cluster(kubeapi.Memory):
         for kind in KINDS:
             self.objects.pop(f"/apis/{kind.group}/{kind.version}", None)
         for kind in served:
-            self.objects[f"/apis/{kind.group}/{kind.version}"] = {
-                "metadata": {},
-                "resources": [{"name": kind.plural}],
-            }
+            resources = [{"name": kind.plural}]
+            self.objects[f"/apis/{kind.group}/{kind.version}"] = {"metadata": {}, "resources": resources}
 
     def _refuse(self, method: str, path: str) -> None:
         for kind in KINDS:
@@ -54,18 +53,29 @@ class Cluster(kubeapi.Memory):
         return [item["kind"] for item in self.objects.values() if "kind" in item]
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+Open = Callable[[Cluster], KubernetesBackend]
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Begins a session on a cluster that has all else."""
+    base = "fixtures.backends.kubernetes"
     monkeypatch.setattr(readiness, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(readiness, "lacks", lambda *_: [])
+    monkeypatch.setattr(f"{base}.provision.apply.Provisioner.lacks", lambda *_, **__: [])
+    monkeypatch.setattr(f"{base}.watched.Informer", kubeapi.Watch)
+    recipe, section = examples.recipe_named("gpt3_aks"), Kubernetes(gpu="h100", namespace="runs")
+
+    def begin(cluster: Cluster) -> KubernetesBackend:
+        monkeypatch.setattr(f"{base}.backend.Api", lambda *_: cluster)
+        return KubernetesBackend("lab", section, [recipe], OPERATOR, JOBSET)
+
+    return begin
 
 
-def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KubernetesBackend:
-    monkeypatch.setattr("fixtures.backends.kubernetes.backend.Api", lambda *_: cluster)
-    # All else is there.
-    monkeypatch.setattr("fixtures.backends.kubernetes.readiness.lacks", lambda *_: [])
-    monkeypatch.setattr("fixtures.backends.kubernetes.provision.apply.Provisioner.lacks", lambda *_, **__: [])
-    recipe = examples.recipe_named("gpt3_aks")
-    return KubernetesBackend("lab", Kubernetes(gpu="h100", namespace="runs"), [recipe], OPERATOR, JOBSET)
+def submitted(backend: KubernetesBackend, name: str = NAME) -> JobRef:
+    backend.check(CASE)
+    return backend.submit(CASE, name)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +83,10 @@ def session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> KubernetesBack
     [((OPERATOR,), "PyTorchJob"), ((JOBSET,), "JobSet"), ((OPERATOR, JOBSET), "PyTorchJob")],
 )
 def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
-    monkeypatch: pytest.MonkeyPatch, served: tuple[JobKind, ...], kind: str
+    session: Open, served: tuple[JobKind, ...], kind: str
 ) -> None:
     cluster = Cluster(*served)
-    backend = session(cluster, monkeypatch)
+    backend = session(cluster)
     backend.check(CASE)
     assert backend.submit(CASE, NAME) == JobRef(CASE.recipe, CASE.id, NAME, ID, "runs", kind, uid="uid-1")
     assert cluster.made() == [kind, "ConfigMap"]
@@ -84,9 +94,9 @@ def test_the_first_kind_that_the_cluster_has_is_made_recorded_and_shown(
     assert "the cluster decides" not in backend.plan(CASE, NAME)
 
 
-def test_a_cluster_that_has_none_of_them_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_has_none_of_them_is_told_what_to_install(session: Open) -> None:
     with pytest.raises(SiteError) as caught:
-        session(Cluster(), monkeypatch).check(CASE)
+        session(Cluster()).check(CASE)
     assert str(caught.value) == (
         "site lab is not ready for gpt3_aks:\n"
         "  PyTorchJob (kubeflow.org/v1) and JobSet (jobset.x-k8s.io/v1alpha2) are missing on the cluster\n"
@@ -95,19 +105,17 @@ def test_a_cluster_that_has_none_of_them_is_told_what_to_install(monkeypatch: py
     )
 
 
-def test_a_kind_that_comes_while_the_server_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(JOBSET)
-    monkeypatch.setattr("time.sleep", lambda _: cluster.serve(OPERATOR, JOBSET))
-    backend = session(cluster, monkeypatch)
-    backend.check(CASE)
-    assert backend.submit(CASE, NAME).kind == "PyTorchJob"
-
-
-def test_a_kind_that_comes_in_the_middle_of_a_session_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_kind_that_comes_while_the_server_starts_is_waited_for(
+    session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(JOBSET)
-    backend = session(cluster, monkeypatch)
+    monkeypatch.setattr("time.sleep", lambda _: cluster.serve(OPERATOR, JOBSET))
+    assert submitted(session(cluster)).kind == "PyTorchJob"
+
+
+def test_a_kind_that_comes_in_the_middle_of_a_session_changes_nothing(session: Open) -> None:
+    cluster = Cluster(JOBSET)
+    backend = session(cluster)
     backend.check(CASE)
     cluster.serve(OPERATOR, JOBSET)
     backend.check(CASE)
@@ -115,73 +123,32 @@ def test_a_kind_that_comes_in_the_middle_of_a_session_changes_nothing(
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_a_later_session_finds_and_ends_the_job_as_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, denied: bool
-) -> None:
+def test_a_later_session_finds_and_ends_the_job_as_what_it_is(session: Open, denied: bool) -> None:
     """After the cluster gained the training operator; also where this user may do nothing with its jobs."""
     cluster = Cluster(JOBSET)
-    first = session(cluster, monkeypatch)
-    first.check(CASE)
-    job = first.submit(CASE, NAME)
+    job = submitted(session(cluster))
     cluster.serve(OPERATOR, JOBSET)
     if denied:
-
-        def refuse(method: str, path: str) -> None:
-            if "pytorchjobs" in path:
-                raise Refused(403, "pytorchjobs is forbidden")
-
-        cluster.before = refuse
-    later = session(cluster, monkeypatch)
+        cluster.refuse("", OPERATOR.path("runs"), FORBIDDEN)
+    later = session(cluster)
     assert later.find(JobRef(CASE.recipe, CASE.id, NAME), to_end=True) == job
     later.cancel([job])
     assert cluster.made() == []
 
 
-def test_a_job_of_a_kind_that_may_not_be_looked_at_does_not_count_as_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_of_a_kind_that_may_not_be_looked_at_does_not_count_as_gone(session: Open) -> None:
     cluster = Cluster(OPERATOR, JOBSET)
-
-    def refuse(method: str, path: str) -> None:
-        if "pytorchjobs" in path:
-            raise Refused(403, "pytorchjobs is forbidden")
-
-    cluster.before = refuse
+    cluster.refuse("", OPERATOR.path("runs"), FORBIDDEN)
     with pytest.raises(Unreachable, match="pytorchjobs is forbidden"):
-        session(cluster, monkeypatch).find(JobRef(CASE.recipe, CASE.id, NAME))
+        session(cluster).find(JobRef(CASE.recipe, CASE.id, NAME))
 
 
-class Seen:
-    """Stands in for a watch: what there is by now."""
-
-    def __init__(self, cluster: Cluster, path: str, selector: str) -> None:
-        self._cluster, self._path = cluster, path
-
-    def look(self) -> Copy:
-        cluster, path = self._cluster, f"{self._path}/"
-        cluster._ask("LIST", path)
-        there = {
-            key.removeprefix(path): item for key, item in cluster.objects.items() if key.startswith(path)
-        }
-        return Copy(there, {}, {})
-
-    def last_known(self, name: str) -> Any:
-        return self._cluster.objects.get(f"{self._path}/{name}")
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fixtures.backends.kubernetes.watched.Informer", Seen)
+def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(session: Open) -> None:
     cluster, jobs = Cluster(JOBSET), list[JobRef]()
     for served in ((JOBSET,), (OPERATOR, JOBSET)):
         cluster.serve(*served)
-        backend = session(cluster, monkeypatch)
-        backend.check(CASE)
-        jobs.append(backend.submit(CASE, f"{NAME}-{len(jobs)}"))
+        backend = session(cluster)
+        jobs.append(submitted(backend, f"{NAME}-{len(jobs)}"))
     assert [job.kind for job in jobs] == ["JobSet", "PyTorchJob"]
     assert {(job.id, job.kind) for job in backend.listed("pacemark-run-1.")} == {
         (job.id, job.kind) for job in jobs
@@ -195,35 +162,24 @@ def test_jobs_of_both_kinds_are_listed_asked_about_and_ended_together(
     assert ended == {(Phase.FAILED, "CANCELLED")}
     # Kinds that are not there are not asked for.
     cluster.serve(JOBSET)
-    assert session(cluster, monkeypatch).listed("pacemark-run-1.") == []
+    assert session(cluster).listed("pacemark-run-1.") == []
 
 
-@pytest.mark.parametrize("hidden", ["pytorchjobs", "jobsets"])
-def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(
-    monkeypatch: pytest.MonkeyPatch, hidden: str
-) -> None:
-    monkeypatch.setattr("fixtures.backends.kubernetes.watched.Informer", Seen)
+@pytest.mark.parametrize("hidden", KINDS)
+def test_a_kind_that_cannot_be_asked_hides_no_job_of_another_kind(session: Open, hidden: JobKind) -> None:
     cluster, jobs = Cluster(OPERATOR, JOBSET), list[JobRef]()
     for kind in KINDS:
         cluster.serve(kind)
-        backend = session(cluster, monkeypatch)
-        backend.check(CASE)
-        jobs.append(backend.submit(CASE, f"{NAME}-{kind.name}"))
-
-    def refuse(method: str, path: str) -> None:
-        if hidden in path:
-            raise Unreachable(f"{hidden} is forbidden")
-
-    cluster.before = refuse
-    seen, unseen = sorted(jobs, key=lambda job: f"{job.kind.lower()}s" == hidden)
+        backend = session(cluster)
+        jobs.append(submitted(backend, f"{NAME}-{kind.name}"))
+    cluster.refuse("", hidden.path("runs"), Unreachable("the kind is forbidden"))
+    seen, unseen = sorted(jobs, key=lambda job: job.kind == hidden.name)
     states = backend.poll(jobs)
     assert states[seen].phase is Phase.QUEUED
-    assert (states[unseen].phase, states[unseen].raw) == (
-        Phase.UNKNOWN,
-        f"cannot be asked: {hidden} is forbidden",
-    )
+    assert states[unseen].phase is Phase.UNKNOWN
+    assert states[unseen].raw == "cannot be asked: the kind is forbidden"
     # If no kind can be asked, nothing is known at all, and the session's own bound counts.
-    with pytest.raises(Unreachable, match=f"{hidden} is forbidden"):
+    with pytest.raises(Unreachable, match="the kind is forbidden"):
         backend.poll([unseen])
 
 
@@ -243,14 +199,11 @@ def test_the_ledger_knows_what_a_job_is(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_keeps_a_deleted_job_of_any_kind_reaches_the_user(
-    monkeypatch: pytest.MonkeyPatch, kind: JobKind
-) -> None:
+def test_what_keeps_a_deleted_job_of_any_kind_reaches_the_user(session: Open, kind: JobKind) -> None:
     cluster = Cluster(kind)
-    backend, lines = session(cluster, monkeypatch), list[str]()
+    backend, lines = session(cluster), list[str]()
     backend.notify = lines.append
-    backend.check(CASE)
-    job = backend.submit(CASE, NAME)
+    job = submitted(backend)
     cluster.objects[f"{kind.path('runs')}/{job.id}"]["metadata"]["finalizers"] = ["site/audit"]
     backend.cancel([job])
     assert lines == [f"{kind.name} {ID} is deleted, and stays until its finalizers are removed: site/audit"]
@@ -258,11 +211,11 @@ def test_what_keeps_a_deleted_job_of_any_kind_reaches_the_user(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_of_any_kind_that_a_policy_changed_is_ended_at_once(
-    monkeypatch: pytest.MonkeyPatch, kind: JobKind
+    session: Open, monkeypatch: pytest.MonkeyPatch, kind: JobKind
 ) -> None:
     """Nobody would know whose it is: the check could not tell, since its webhook does not answer dry runs."""
     cluster = Cluster(kind)
-    backend, post = session(cluster, monkeypatch), cluster.post
+    backend, post = session(cluster), cluster.post
 
     def strip(path: str, document: Any, **query: str) -> Any:
         made = post(path, document, **query)
@@ -275,9 +228,8 @@ def test_a_job_of_any_kind_that_a_policy_changed_is_ended_at_once(
     monkeypatch.setattr(cluster, "post", strip)
     with pytest.raises(SubmitError) as caught:
         backend.submit(CASE, NAME)
-    words = f"the cluster changed {kind.name} {ID}: metadata.annotations.pacemark/job is missing instead of '{NAME}'"
-    assert str(caught.value).startswith(
-        f"{words}; {kind.name} {ID} was deleted again\n    mend: ask the administrator"
-    )
+    change = f"metadata.annotations.pacemark/job is missing instead of '{NAME}'"
+    end = f"{kind.name} {ID} was deleted again\n    mend: ask the administrator"
+    assert str(caught.value).startswith(f"the cluster changed {kind.name} {ID}: {change}; {end}")
     assert not caught.value.may_run
     assert cluster.made() == []

@@ -1,4 +1,4 @@
-"""Making a job: which answers of the API server are refusals, and what is told of them.
+"""Making and ending jobs: which answers of the API server are refusals, and what keeps one job from being ended keeps no other.
 
 The answers are those of Kubernetes 1.36. A failed webhook is an InternalError
 (apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go, apimachinery/pkg/api/errors NewInternalError). A webhook
@@ -9,22 +9,29 @@ that denies chooses the status (apiserver/pkg/admission/plugin/webhook/errors/st
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import preflight
+from fixtures.backends.kubernetes import preflight, submit
 from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
-from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.kubernetes.submit import Creator
+from fixtures.backends.kubernetes.submit import Creator, Deleter
+from fixtures.runs import unconfirmed
+from fixtures.runs.ledger import Ledger
+from fixtures.runs.unconfirmed import cancel
 from plugins.base.errors import Busy, SubmitError, Unreachable
-from plugins.record.job import JobRef
-from tests.unit.kubeapi import Server, kubeconfig
+from plugins.record.job import JobRef, JobState, Phase
+from tests.unit.cluster import MIDDLE, NARROW, RUNNING, WIDE, Cluster
+from tests.unit.jobs_log import planned
+from tests.unit.kubeapi import Server
 
 CALL = (
     'failed calling webhook "mjobset.kb.io": failed to call webhook: Post "https://jobset-webhook-service.jobset-system.svc:443/'
@@ -48,81 +55,51 @@ def internal(message: str) -> tuple[int, bytes]:
     return status(500, f"Internal error occurred: {message}", "InternalError")
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.close()
-
-
 Create = Callable[[], Any]
 
 
 @pytest.fixture
-def api(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """The way to the server. Time passes only by the pauses between the requests, at once."""
-    passed = [0.0]
-    began = time.monotonic()
-
-    def sleep(seconds: float) -> None:
-        passed[0] += seconds
-
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: began + passed[0])
-    made = Api("lab", Kubernetes(gpu="h100", kubeconfig=str(kubeconfig(tmp_path / "config", server.url))))
-    yield made
-    made.close()
+def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes only by the pauses between the requests, at once."""
+    pauses = [time.monotonic()]
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
 
 
 @pytest.fixture
-def create(api: Api) -> Create:
+def create(api: Api, pauses: None) -> Create:
     """Make a JobSet."""
     creator = Creator(api, "default", lambda job: None)
     return lambda: creator.create(JobSets(), [dict(JOBSET)], time.monotonic() + 20)
+
+
+WEBHOOK = "jobset-webhook-service"
+ENDS = "unable to create new content in namespace default because it is being terminated"
+EXPIRED = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
+GATE = 'failed calling webhook "gate.example.com": failed to call webhook: Post "https://gate.example.com/v": EOF'
+
+
+def denied(code: int, reason: str) -> tuple[int, bytes]:
+    return status(code, f'admission webhook "gate" denied the request: {reason}')
 
 
 @pytest.mark.parametrize(
     ("answer", "words", "mend"),
     [
         (internal(DEAD), "connection refused", "kubectl get pods -n jobset-system"),
-        (
-            internal(f'{CALL}no endpoints available for service "jobset-webhook-service"'),
-            "no endpoints available",
-            "jobset-webhook-service",
-        ),
-        (
-            internal(f"{CALL}tls: failed to verify certificate: x509: certificate has expired or is not yet valid"),
-            "certificate has expired",
-            "jobset-webhook-service",
-        ),
-        (
-            internal('failed calling webhook "gate.example.com": failed to call webhook: Post "https://gate.example.com/v": EOF'),
-            "EOF",
-            "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
-        ),
+        (internal(f'{CALL}no endpoints available for service "{WEBHOOK}"'), "no endpoints available", WEBHOOK),
+        (internal(f"{CALL}{EXPIRED}"), "certificate has expired", WEBHOOK),
+        (internal(GATE), "EOF", "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations"),
         (internal("jsonpatch add operation does not apply: doc is missing path: /spec"), "jsonpatch", ""),
         # A webhook whose own request failed denies with status 500 (controller-runtime, admission.Errored).
-        (status(500, 'admission webhook "mjobset.kb.io" denied the request: no cache'), "no cache", ""),
-        (status(429, 'admission webhook "gate" denied the request: too many jobs'), "too many jobs", ""),
-        (status(503, 'admission webhook "gate" denied the request: closed'), "closed", ""),
+        (denied(500, "no cache"), "no cache", ""),
+        (denied(429, "too many jobs"), "too many jobs", ""),
+        (denied(503, "closed"), "closed", ""),
         (status(500, "etcdserver: request is too large"), "too large", "`environment`"),
-        (
-            status(500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)"),
-            "larger than max",
-            "`environment`",
-        ),
+        (status(500, "rpc error: code = ResourceExhausted desc = message larger than max (3 vs. 2)"), "than max", "`environment`"),
         (status(413, "Request entity too large: limit is 3145728", "RequestEntityTooLarge"), "limit is", "`environment`"),
         (status(500, "etcdserver: mvcc: database space exceeded"), "space exceeded", "defragment"),
-        (
-            status(
-                403,
-                'jobsets.jobset.x-k8s.io "pm-1" is forbidden: unable to create new content in namespace default because it '
-                "is being terminated",
-                "Forbidden",
-            ),
-            "is being terminated",
-            "`namespace`",
-        ),
+        (status(403, f'jobsets.jobset.x-k8s.io "pm-1" is forbidden: {ENDS}', "Forbidden"), "is being terminated", "`namespace`"),
         (status(404, 'namespaces "default" not found', "NotFound"), "not found", "`namespace`"),
     ],
 )  # fmt: skip
@@ -191,7 +168,7 @@ def test_a_refusal_after_a_lost_answer_counts_only_if_nothing_was_made(
     server: Server, create: Create, made: bool
 ) -> None:
     """Admission refuses a second object of the name before the server looks whether there is one."""
-    answers = iter([LOST, status(400, 'admission webhook "gate" denied the request: one at a time')])
+    answers = iter([LOST, denied(400, "one at a time")])
     server.answers = {"GET": status(404, "not found", "NotFound")}
     if made:
         server.answers = {"GET": (200, json.dumps(JOBSET).encode())}
@@ -206,9 +183,7 @@ def test_a_refusal_after_a_lost_answer_counts_only_if_nothing_was_made(
 def test_what_a_job_mounts_is_there_although_a_second_one_would_be_refused(server: Server, api: Api) -> None:
     """A session that goes on completes a job that runs. The quota is full of what the earlier session made."""
     config = {**JOBSET, "apiVersion": "v1", "kind": "ConfigMap"}
-    full = status(
-        403, 'configmaps "pm-1" is forbidden: exceeded quota: few, requested: count/configmaps=1', "Forbidden"
-    )
+    full = status(403, 'configmaps "pm-1" is forbidden: exceeded quota: few', "Forbidden")
     server.answers = {"GET": (200, json.dumps(config).encode()), "POST": full}
     ended = list[JobRef]()
     job, owner = JobRef("llama3_gke", "x", "run.x", "pm-1", kind="JobSet"), {**JOBSET, "kind": "JobSet"}
@@ -236,7 +211,125 @@ def test_a_job_that_is_there_after_an_internal_error_is_ours(server: Server, cre
     assert create()["metadata"]["uid"] == "1"
 
 
+@pytest.mark.usefixtures("pauses")
 def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, api: Api) -> None:
     server.answers = {"POST": internal("authorizer is down")}
     with pytest.raises((Unreachable, Refused), match="authorizer is down"):
         preflight.refused(api, "default", JobSets.rules)
+
+
+# Ending several jobs at once
+
+
+JOBS = [JobRef(case.recipe, case.id, case.id, case.id, "default") for case in (WIDE, MIDDLE, NARROW)]
+DENIED = "admission webhook denied the request"
+
+
+class Cautious(Cluster):
+    """Deletes one job after the other, as a Kubernetes backend does; a webhook denies it for the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.deleter = Deleter(self._release)
+
+    def _release(self, job: JobRef) -> None:
+        self.asked.append(job.name)
+        if job == JOBS[0]:
+            raise Unreachable(DENIED)
+        self.cancelled.add(job.name)
+
+    def cancel(self, jobs: Sequence[JobRef]) -> None:
+        for error in self.deleter.ask(jobs).values():
+            raise error
+
+    def _state(self, job: JobRef) -> JobState:
+        return JobState(Phase.GONE, "not found") if job.name in self.cancelled else RUNNING
+
+
+def test_a_job_that_cannot_be_deleted_keeps_no_other() -> None:
+    cluster = Cautious()
+    with pytest.raises(Unreachable, match=DENIED):
+        cluster.cancel(JOBS)
+    assert cluster.cancelled == {MIDDLE.id, NARROW.id}
+
+
+def test_a_defect_with_one_job_keeps_no_other() -> None:
+    jobs, asked = [JobRef("llama3", "case", f"job-{number}") for number in range(5 * submit.AT_ONCE)], []
+
+    def release(job: JobRef) -> None:
+        if job == jobs[0]:
+            raise KeyError("metadata")
+        time.sleep(0.02)
+        asked.append(job)
+
+    with pytest.raises(KeyError, match="metadata"):
+        Deleter(release).ask(jobs)
+    assert set(asked) == set(jobs[1:])
+
+
+def test_a_job_that_takes_long_to_fail_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, answered = [JobRef("llama3", "case", f"job-{number}") for number in range(40)], threading.Event()
+    asked: list[JobRef] = []
+
+    def release(job: JobRef) -> None:
+        asked.append(job)
+        if job == jobs[0]:
+            answered.wait()
+            raise Unreachable(DENIED)
+        answered.set()
+
+    monkeypatch.setattr(submit, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(submit, "AT_ONCE", 2)
+    assert list(Deleter(release).ask(jobs)) == [jobs[0]]
+    assert sorted(asked, key=jobs.index) == jobs
+
+
+def test_those_that_would_take_long_come_last_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submit, "_SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(submit, "AT_ONCE", 1)
+    cluster = Cautious()
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            cluster.cancel(JOBS)
+    assert cluster.asked == [WIDE.id, MIDDLE.id, NARROW.id, WIDE.id]
+
+
+def test_the_end_of_the_others_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger.create(tmp_path / "jobs.log", "run-1", "lab")
+    ledger.plan([planned(case, "jobset", case.id) for case in (WIDE, MIDDLE, NARROW)])
+    monkeypatch.setattr(unconfirmed, "LOOK_SECONDS", 0.01)
+    assert cancel(Cautious(), ledger, JOBS, 0.1) == {JOBS[0]: DENIED}
+    confirmed = {entry.case: entry.times.cancel_confirmed is not None for entry in ledger.entries()}
+    assert confirmed == {WIDE.key: False, MIDDLE.key: True, NARROW.key: True}
+
+
+CONFLICTS = [
+    (
+        "the UID in the precondition (1) does not match the UID in record (2). The object might have been",
+        True,
+    ),
+    (
+        "StorageError: invalid object: Precondition failed: UID in precondition: 1, UID in object meta: 2",
+        True,
+    ),
+    (f'admission webhook "keep.example" denied the request: {DENIED}', False),
+    ("the object has been modified; please apply your changes to the latest version and try again", False),
+]
+
+
+@pytest.mark.parametrize(("message", "is_gone"), CONFLICTS)
+def test_a_conflict_is_the_end_of_a_job_only_if_its_name_is_anothers(
+    server: Server, api: Api, message: str, is_gone: bool
+) -> None:
+    """A webhook chooses the status of its refusal (apiserver, admission/plugin/webhook/errors/statuserror.go)."""
+    server.answers["DELETE"] = status(409, message, "Conflict")
+    with contextlib.nullcontext() if is_gone else pytest.raises(Refused, match=re.escape(message)):
+        api.delete("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/pm-1", "1")
+
+
+@pytest.mark.parametrize("answer", [b"true", b"null", b"5", b"[]", b"{}", b'"OK"', b"OK"])
+def test_what_a_proxy_answers_does_not_delete_a_job(server: Server, api: Api, answer: bytes) -> None:
+    server.answers["DELETE"] = 200, answer
+    with pytest.raises(Unreachable, match="DELETE /x: the answer is not an API server's"):
+        api.delete("/x", "1")

@@ -25,11 +25,8 @@ Node = dict[str, Any]
 
 
 def node(labels: dict[str, str], taints: tuple[dict[str, str], ...] = (), **resources: str) -> Node:
-    offered = {
-        "cpu": "96",
-        "nvidia.com/gpu": "8",
-        **{key.replace("__", "/"): n for key, n in resources.items()},
-    }
+    others = {key.replace("__", "/"): n for key, n in resources.items()}
+    offered = {"cpu": "96", "nvidia.com/gpu": "8", **others}
     return {
         "metadata": {"name": "n", "uid": "u", "labels": labels},
         "spec": {"taints": list(taints)},
@@ -37,20 +34,22 @@ def node(labels: dict[str, str], taints: tuple[dict[str, str], ...] = (), **reso
     }
 
 
+GPUS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+SKU = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+POOL, PRODUCT = "cloud.google.com/gke-nodepool", "nvidia.com/gpu.product"
+
+
 def gke(pool: str = "a3-mega", kind: str = "nvidia-h100-mega-80gb", **resources: str) -> Node:
-    labels = {"cloud.google.com/gke-nodepool": pool, "cloud.google.com/gke-accelerator": kind}
-    return node(labels, ({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},), **resources)
+    return node({POOL: pool, "cloud.google.com/gke-accelerator": kind}, (GPUS,), **resources)
 
 
 def aks(pool: str = "gpu", kind: str = "Standard_ND96isr_H100_v5", **resources: str) -> Node:
     labels = {"agentpool": pool, "node.kubernetes.io/instance-type": kind}
-    return node(
-        labels, ({"key": "sku", "value": "gpu", "effect": "NoSchedule"},), **{"rdma__ib": "8", **resources}
-    )
+    return node(labels, (SKU,), **{"rdma__ib": "8", **resources})
 
 
 def system(cloud: str) -> Node:
-    label = {"gke": "cloud.google.com/gke-nodepool", "aks": "agentpool"}[cloud]
+    label = {"gke": POOL, "aks": "agentpool"}[cloud]
     return node({label: "system"}, (), **{"nvidia.com__gpu": "0"})
 
 
@@ -86,18 +85,12 @@ def asked(draft: Draft) -> list[str]:
 VALUES = [f"recipes.llama3_gke.values.{name}" for name in ("image", "bucket")]
 
 
+USUAL = {"gpu": "h100", "gpus_per_node": 8, "context": "ctx", "namespace": "runs"}
+
+
 def test_gke_with_jobset() -> None:
     found, drafts = sections()
-    assert found == {
-        "jobset": {
-            "gpu": "h100",
-            "gpus_per_node": 8,
-            "max_gpus": 16,
-            "context": "ctx",
-            "namespace": "runs",
-            "tolerations": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}],
-        }
-    }
+    assert found == {"jobset": {**USUAL, "max_gpus": 16, "tolerations": [GPUS]}}
     # What no cluster knows is left to the user.
     assert asked(drafts["jobset"]) == VALUES
 
@@ -108,18 +101,8 @@ def test_aks_with_the_training_operator(tmp_path: Path) -> None:
         nodes=[aks(), aks(), aks(), system("aks")],
         site=Kubernetes(gpu="", kubeconfig="~/.kube/aks", context="ctx", namespace="runs"),
     )
-    assert found == {
-        "pytorchjob": {
-            "gpu": "h100",
-            "gpus_per_node": 8,
-            "max_gpus": 24,
-            "kubeconfig": "~/.kube/aks",
-            "context": "ctx",
-            "namespace": "runs",
-            "tolerations": [{"key": "sku", "value": "gpu", "effect": "NoSchedule"}],
-            "recipes": {"gpt3_aks": {"values": {"claim": "data"}}},
-        }
-    }
+    claim = {"kubeconfig": "~/.kube/aks", "recipes": {"gpt3_aks": {"values": {"claim": "data"}}}}
+    assert found == {"pytorchjob": {**USUAL, "max_gpus": 24, "tolerations": [SKU], **claim}}
     assert asked(drafts["pytorchjob"]) == []
     path = tmp_path / "site.yaml"
     path.write_text(yaml.safe_dump({"site": "x", **found}))
@@ -149,76 +132,49 @@ def test_the_sections_follow_from_the_kinds_of_job_and_the_cloud(
 
 
 def test_pools_of_the_same_gpus_are_all_used_and_others_left_out() -> None:
-    found, _ = sections(
-        nodes=[gke("a"), gke("b"), gke("l4", "nvidia-l4", **{"nvidia.com__gpu": "1"}), system("gke")]
-    )
-    assert found["jobset"]["node_affinity"] == {"cloud.google.com/gke-nodepool": ["a", "b"]}
+    small = gke("l4", "nvidia-l4", **{"nvidia.com__gpu": "1"})
+    found, _ = sections(nodes=[gke("a"), gke("b"), small, system("gke")])
+    assert found["jobset"]["node_affinity"] == {POOL: ["a", "b"]}
     assert found["jobset"]["max_gpus"] == 16
     found, _ = sections(nodes=[gke("a"), gke("l4", "nvidia-l4"), gke("l4", "nvidia-l4")])
-    assert found["jobset"]["node_selector"] == {"cloud.google.com/gke-nodepool": "a"}
+    assert found["jobset"]["node_selector"] == {POOL: "a"}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "kind"),
+    ("labels", "kind"),
     [
-        ([gke(kind="nvidia-h200-141gb")], "h200"),
-        ([gke(kind="nvidia-gb200")], "gb200"),
-        (
-            [node({"cloud.google.com/gke-nodepool": "x", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})],
-            "h100",
-        ),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}, "h200"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-gb200"}, "gb200"),
+        ({PRODUCT: "NVIDIA-H100-80GB-HBM3"}, "h100"),
         # Other parts, and none that is known.
-        ([gke(kind="nvidia-tesla-a100")], None),
-        (
-            [
-                node(
-                    {
-                        "cloud.google.com/gke-nodepool": "x",
-                        "node.kubernetes.io/instance-type": "Standard_NC80adis_H100_v5",
-                    }
-                )
-            ],
-            None,
-        ),
-        ([node({"cloud.google.com/gke-nodepool": "x", "nvidia.com/gpu.product": "NVIDIA-H100-PCIe"})], None),
-        (
-            [
-                node(
-                    {
-                        "cloud.google.com/gke-nodepool": "x",
-                        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
-                    }
-                )
-            ],
-            None,
-        ),
-        ([node({"cloud.google.com/gke-nodepool": "x"})], None),
+        ({"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}, None),
+        ({"node.kubernetes.io/instance-type": "Standard_NC80adis_H100_v5"}, None),
+        ({PRODUCT: "NVIDIA-H100-PCIe"}, None),
+        ({PRODUCT: "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, None),
+        ({}, None),
     ],
 )
-def test_the_type_of_gpu_is_told_by_labels_or_asked(nodes: list[Node], kind: str | None) -> None:
-    found, drafts = sections(nodes=nodes)
+def test_the_type_of_gpu_is_told_by_labels_or_asked(labels: dict[str, str], kind: str | None) -> None:
+    found, drafts = sections(nodes=[node({POOL: "x", **labels})])
     assert found["jobset"].get("gpu") == kind
     assert ("gpu" in asked(drafts["jobset"])) is (kind is None)
 
 
 @pytest.mark.parametrize(
-    ("resources", "expected"),
+    ("resources", "expected", "questions"),
     [
-        ({}, {}),
-        ({"rdma__ib": "0", "rdma__shared_ib": "1k"}, {"rdma": "rdma/shared_ib", "rdma_count": "1"}),
-        ({"rdma__ib": "0", "nvidia.com__rdma_hca": "8"}, {"rdma": "nvidia.com/rdma_hca", "rdma_count": "8"}),
+        ({}, {}, []),
+        ({"rdma__ib": "0", "rdma__shared_ib": "1k"}, {"rdma": "rdma/shared_ib", "rdma_count": "1"}, []),
+        ({"rdma__ib": "0", "nvidia.com__rdma_hca": "8"}, {"rdma": "nvidia.com/rdma_hca", "rdma_count": "8"}, []),
+        ({"rdma__ib": "0"}, {}, ["recipes.gpt3_aks.values.rdma"]),
     ],
-)
+)  # fmt: skip
 def test_infiniband_goes_by_the_name_that_the_nodes_offer(
-    resources: dict[str, str], expected: dict[str, str]
+    resources: dict[str, str], expected: dict[str, str], questions: list[str]
 ) -> None:
-    found, _ = sections(nodes=[aks(**resources)])
+    found, drafts = sections(nodes=[aks(**resources)])
     assert found["pytorchjob"]["recipes"]["gpt3_aks"]["values"] == {"claim": "data", **expected}
-
-
-def test_nodes_without_infiniband_are_asked_about() -> None:
-    _, drafts = sections(nodes=[aks(rdma__ib="0")])
-    assert asked(drafts["pytorchjob"]) == ["recipes.gpt3_aks.values.rdma"]
+    assert asked(drafts["pytorchjob"]) == questions
 
 
 @pytest.mark.parametrize(
@@ -269,10 +225,8 @@ def test_a_user_who_may_see_nothing_gets_a_file_of_questions() -> None:
 def test_taints_that_pass_by_themselves_and_values_that_no_key_takes_are_left_out() -> None:
     passing = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
     bare = {"key": "gpu", "effect": "NoSchedule"}
-    labels = {"cloud.google.com/gke-nodepool": "x", "nvidia.com/gpu.product": "\x1b[2J" * 1000}
-    found, _ = sections(
-        nodes=[node(labels, (passing, bare)), node(labels, (bare, {**bare, "key": "x" * 999}))]
-    )
+    labels, long = {POOL: "x", PRODUCT: "\x1b[2J" * 1000}, {**bare, "key": "x" * 999}
+    found, _ = sections(nodes=[node(labels, (passing, bare)), node(labels, (bare, long))])
     assert found["jobset"]["tolerations"] == [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
 
 
@@ -281,10 +235,11 @@ def test_taints_that_pass_by_themselves_and_values_that_no_key_takes_are_left_ou
 
 def test_the_contexts_of_a_kubeconfig(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "config", "https://127.0.0.1:1")
-    document = yaml.safe_load(path.read_text())
-    document["contexts"].append(
-        {"name": "there", "context": {"cluster": "one", "user": "me", "namespace": "runs"}}
+    document, context = (
+        yaml.safe_load(path.read_text()),
+        {"cluster": "one", "user": "me", "namespace": "runs"},
     )
+    document["contexts"].append({"name": "there", "context": context})
     path.write_text(yaml.safe_dump(document))
     assert contexts(str(path), "here") == ({"here": "", "there": "runs"}, "here")
 

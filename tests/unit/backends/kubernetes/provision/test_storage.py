@@ -1,4 +1,4 @@
-"""Documents of storage and data for every kind, tier and selection; what is refused before it is sent."""
+"""Storage and data for every kind, tier and selection; what is refused before it is sent; what the pods of a set-up say."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import pytest
 
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.provision import data as storage
-from fixtures.backends.kubernetes.provision.apply import Provisioner
+from fixtures.backends.kubernetes.provision.apply import Provisioner, progress
 from plugins.base.errors import ConfigError, SubmitError
 from plugins.base.yamlfile import load_documents
 from plugins.recipes.contracts import Documents
 from plugins.recipes.setup import read_setup
 from tests.unit import gpt3_setup
 
+DATA = read_setup(gpt3_setup.SOURCE / "setup.yaml").data
 TIERS = {"40": 480, "125": 512, "250": 512, "500": 512}
 
 
@@ -27,26 +28,21 @@ def of_kind(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [document for document in found if document["kind"] == kind]
 
 
+@pytest.mark.parametrize("zone", ["2", ""])
 @pytest.mark.parametrize(("tier", "size"), TIERS.items())
-def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, size: int) -> None:
-    values = {"storage": "amlfs", "tier": tier, "capacity": str(size), "zone": "2", "claim": "ours"}
+def test_every_tier_has_a_class_of_its_own_and_a_claim_of_that_class(tier: str, size: int, zone: str) -> None:
+    """A region without zones is given none."""
+    values = {"storage": "amlfs", "tier": tier, "capacity": str(size), "zone": zone, "claim": "ours"}
     found = made(values=values)
     (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
-    assert kind["metadata"]["name"] == f"pacemark-amlfs-{tier}-zone-2" == claim["spec"]["storageClassName"]
+    name = f"pacemark-amlfs-{tier}" + (f"-zone-{zone}" if zone else "")
+    assert kind["metadata"]["name"] == name == claim["spec"]["storageClassName"]
     assert kind["provisioner"] == "azurelustre.csi.azure.com"
     assert kind["parameters"]["sku-name"] == f"AMLFS-Durable-Premium-{tier}"
-    assert kind["parameters"]["zones"] == "2"
+    assert kind["parameters"].get("zones", "") == zone
     assert (claim["metadata"]["name"], claim["metadata"]["namespace"]) == ("ours", "runs")
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["resources"]["requests"]["storage"] == f"{size}Ti"
-
-
-def test_a_region_without_zones_is_given_none() -> None:
-    found = made(values={"storage": "amlfs", "zone": ""})
-    (kind,), (claim,) = of_kind(found, "StorageClass"), of_kind(found, "PersistentVolumeClaim")
-    assert kind["metadata"]["name"] == "pacemark-amlfs-125" == claim["spec"]["storageClassName"]
-    assert "zones" not in kind["parameters"]
-    assert kind["parameters"]["sku-name"] == "AMLFS-Durable-Premium-125"
 
 
 def test_an_overlay_depends_on_an_optional_value_alone() -> None:
@@ -78,14 +74,8 @@ def test_without_a_kind_there_is_no_storage_to_make() -> None:
 
 
 def test_the_jobs_have_what_the_site_says_and_bounds_of_their_own() -> None:
-    values = {
-        "files": "59166",
-        "parts": "600",
-        "processes": "80",
-        "token_secret": "mine",
-        "dataset": "pajama/all",
-        "claim": "c",
-    }
+    values = {"files": "59166", "parts": "600", "processes": "80", "token_secret": "mine"}
+    values |= {"dataset": "pajama/all", "claim": "c"}
     contract = gpt3_setup.contract(
         values=values, node_selector={"agentpool": "gpu"}, environment={"HTTPS_PROXY": "http://proxy"}
     )
@@ -125,14 +115,19 @@ def test_the_same_folder_of_the_same_claim_has_the_same_set_up_in_every_session(
     assert len({one, *(other.id for other in others)}) == 4
 
 
+LUSTRE = {"storage": "amlfs"}
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (
-            {"storage": "amlfs", "tier": "40", "capacity": "16"},
-            "comes in steps of 48 TiB, and 16 is not a multiple",
-        ),
-        ({"storage": "amlfs", "tier": "64"}, "give 40, 125, 250 or 500"),
+        # A file system is sold in steps of its tier.
+        ({**LUSTRE, "tier": "40", "capacity": "16"}, "comes in steps of 48 TiB, and 16 is not a multiple"),
+        ({**LUSTRE, "tier": "40", "capacity": "100"}, "set `capacity` to 96 or 144$"),
+        ({**LUSTRE, "tier": "125", "capacity": "8"}, "set `capacity` to 16 or 16$"),
+        ({**LUSTRE, "tier": "250", "capacity": "511"}, "set `capacity` to 504 or 512$"),
+        ({**LUSTRE, "tier": "500", "capacity": "7"}, "set `capacity` to 4 or 8$"),
+        ({**LUSTRE, "tier": "64"}, "give 40, 125, 250 or 500"),
         ({"storage": "nfs"}, "`storage` is 'nfs'; known: amlfs, blob, none"),
         ({"files": "all"}, "give a number, such as 100"),
         ({"token_secret": "hf_Secret Value"}, "kubectl create secret generic hf-token --from-file"),
@@ -151,20 +146,6 @@ def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_i
         session.provision("job")
 
 
-@pytest.mark.parametrize(
-    ("tier", "capacity", "mend"),
-    [
-        ("40", "100", "96 or 144"),
-        ("125", "8", "16 or 16"),
-        ("250", "511", "504 or 512"),
-        ("500", "7", "4 or 8"),
-    ],
-)
-def test_a_file_system_is_sold_in_steps_of_its_tier(tier: str, capacity: str, mend: str) -> None:
-    with pytest.raises(ConfigError, match=f"set `capacity` to {mend}$"):
-        made(values={"storage": "amlfs", "tier": tier, "capacity": capacity})
-
-
 def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
     (kind, _) = load_documents(gpt3_setup.SOURCE / "storage-amlfs.yaml")
     assert storage.differs(kind, {**kind, "metadata": {"uid": "1"}}) == ""
@@ -173,10 +154,82 @@ def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
 
 
 def test_the_contract_names_jobs_that_there_are() -> None:
-    setup = read_setup(gpt3_setup.SOURCE / "setup.yaml")
-    names = [
-        d["metadata"]["name"]
-        for d in load_documents(gpt3_setup.SOURCE / setup.data.file)
-        if d["kind"] == "Job"
-    ]
-    assert names == [*setup.data.stages, setup.data.probe.job]
+    jobs = of_kind(load_documents(gpt3_setup.SOURCE / DATA.file), "Job")
+    assert [job["metadata"]["name"] for job in jobs] == [*DATA.stages, DATA.probe.job]
+
+
+# The data, and what its pods say
+
+
+FOLDER = "slimpajama/preprocessed"
+SITE = {"claim": "shared", "dataset": FOLDER, "files": "100", "parts": "72", "chunks": "15"}
+
+
+def shortage(pairs: int, chunks: int = 15, *, lone: int = 0, tokenizer: str = "yes") -> str:
+    """What is said of so many files; "" if they are enough."""
+    there = {"pairs": str(pairs), "lone": str(lone), "tokenizer": tokenizer}
+    return DATA.probe.broken({**SITE, "chunks": str(chunks), **there}) or ""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        # The published sample: 100 files downloaded, one file for training made of them.
+        (shortage(1), f"1 pairs - 15 for validation - 15 for test = -29, with chunks 15, in {FOLDER} on claim shared"),
+        (shortage(1), "set `chunks` to at most 0"),
+        (shortage(1), "prepare more files"),
+        (shortage(30), "30 pairs - 15 for validation - 15 for test = 0"),
+        (shortage(30), "set `chunks` to at most 14"),
+        (shortage(0), f"there is no data set in {FOLDER} on claim shared"),
+        (shortage(0), "run with --provision"),
+        (shortage(72, lone=1), f"1 of the .bin files in {FOLDER} on claim shared have no .idx"),
+        (shortage(72, tokenizer="no"), f"{FOLDER}/../bpe/vocab.json"),
+    ],
+)  # fmt: skip
+def test_a_data_set_that_is_not_enough_is_told_with_its_arithmetic(said: str, words: str) -> None:
+    assert words in said
+
+
+@pytest.mark.parametrize(("pairs", "chunks"), [(31, 15), (72, 15), (1, 0), (3, 1)])
+def test_enough_is_enough(pairs: int, chunks: int) -> None:
+    assert shortage(pairs, chunks) == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "parts", "useful"), [(100, 72, True), (100, 1, False), (20, 72, False), (31, 72, True)]
+)
+def test_a_set_up_that_would_be_of_no_use_is_known_beforehand(files: int, parts: int, useful: bool) -> None:
+    said = DATA.broken({**SITE, "files": str(files), "parts": str(parts)})
+    assert (said is None) == useful
+    if said is not None:
+        assert f"become {min(files, parts)} .bin/.idx pairs" in said
+        assert "at least 31" in said
+
+
+def told(said: list[str], stage: str = "extract", pattern: str = DATA.progress) -> str:
+    return progress([text.encode() for text in said], pattern, stage, 4)
+
+
+def line(worker: int, done: int) -> str:
+    return f"pacemark: extract {worker} of 4: {done} of 25 files\n"
+
+
+def test_progress_is_the_sum_of_the_workers_last_words() -> None:
+    first = f"{line(0, 2)}noise\n{line(0, 9)}"
+    assert told([first, line(1, 3)]) == "extract: 12 of about 100 files"
+    assert told([first], stage="download") == "download: starting"
+    assert told(["pacemark: extract 0 of 4: 2 of 2"]) == "extract: starting"
+    # A pod that took a worker's place goes on counting where the first one was.
+    every = [line(worker, 5) for worker in range(4)]
+    assert told([*every, line(3, 25)]) == "extract: 40 of 100 files"
+    assert told([]) == "extract: starting"
+
+
+def test_progress_is_read_by_the_recipes_own_pattern() -> None:
+    pattern = r"^(?P<stage>\w+)/(?P<worker>\w+) (?P<done>\S+)/(?P<all>\d+) (?P<unit>\w+)$"
+    assert (
+        told(["extract/a 3/5 shards\nextract/b 1/7 shards\n"], pattern=pattern)
+        == "extract: 4 of about 24 shards"
+    )
+    # What is no number counts for nothing.
+    assert told([f"extract/a {'9' * 5000}/5 shards"], pattern=pattern) == "extract: 0 of about 20 shards"
