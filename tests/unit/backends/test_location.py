@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.backends.base import Backend
 from fixtures.backends.kubernetes import objects
 from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
@@ -18,7 +19,6 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger, open_ledger
 from fixtures.runs.leftovers import cancel_left
-from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
 from fixtures.site import site_model
 from plugins.base.errors import ConfigError, Denied, SubmitError
@@ -35,9 +35,14 @@ SUBMITTED = JobRef("gpt3_aks", SETUP_CASE, JOB)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    folder = tmp_path / "results" / "run-1"
-    folder.mkdir(parents=True)
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "results" / "run-1"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def ledger(folder: Path) -> Ledger:
     made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
     made.plan([planned(CASE, "jobset", "the-job")])
     made.plan_setup(JobRef("llama3", "setup", "the-setup"), "jobset")
@@ -47,7 +52,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def swept(ledger: Ledger, cluster: Cluster, **site: Any) -> tuple[bool, str]:
+def swept(ledger: Ledger, cluster: Backend, **site: Any) -> tuple[bool, str]:
     """Whether all is over, and what was said."""
     said = io.StringIO()
     section = Kubernetes(gpu="h100")
@@ -77,23 +82,17 @@ def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) 
 def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) -> None:
     section = Kubernetes(gpu="h100", kubeconfig=str(tmp_path / "nowhere"))
     backend = KubernetesBackend("lab", section, [], JobSets())
-    said = io.StringIO()
-    assert not cancel_left(
-        ledger.path.parent,
-        site_model().model_validate({"site": "lab", "jobset": section}),
-        {"jobset": backend},
-        said,
-    )
-    assert "nowhere cannot be used" in said.getvalue()
+    good, said = swept(ledger, backend)
+    assert not good
+    assert "nowhere cannot be used" in said
 
 
 def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     cluster = Cluster()
     cluster.where = HERE
-    plan = PlannedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "the-job"), "nemo2")
-    with pytest.raises(
-        ConfigError, match=r"llama3/\S+: job the-job is in https://other:6443, namespace runs"
-    ):
+    plan = planned(CASE, "jobset", "the-job")
+    words = r"llama3/\S+: job the-job is in https://other:6443, namespace runs"
+    with pytest.raises(ConfigError, match=words):
         resumed(ledger, "lab", [plan], {"jobset": cluster})
     assert [entry.status for entry in ledger.entries()] == ["intent", "submitted"]
 
@@ -165,9 +164,8 @@ def test_a_session_stays_in_its_cluster_when_the_context_is_switched(tmp_path: P
         assert asked.server() == one.url
         # As `kubectl config use-context` does, before the first request.
         kubeapi.kubeconfig(path, other.url)
-        with pytest.raises(
-            Denied, match=f"led to {one.url}, and leads to {other.url} now\n    mend: set `context`"
-        ):
+        words = f"led to {one.url}, and leads to {other.url} now\n    mend: set `context`"
+        with pytest.raises(Denied, match=words):
             asked.get("/api")
         assert (one.asked, other.asked) == ([], [])
     finally:
@@ -201,26 +199,23 @@ def test_a_job_is_found_to_be_ended_though_its_values_are_gone(monkeypatch: pyte
     memory.post("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets", jobset)
     assert backend.find(ref, to_end=True) == replace(ref, id=name, folder="runs", kind="JobSet", uid="uid-1")
     # To go on with it, something would have to be made.
-    with pytest.raises(
-        SubmitError, match=f"JobSet {name} is there, but what it mounts cannot be made"
-    ) as caught:
+    words = f"JobSet {name} is there, but what it mounts cannot be made"
+    with pytest.raises(SubmitError, match=words) as caught:
         backend.find(ref)
     assert caught.value.may_run
 
 
-def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for_where_the_site_file_leads(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "results" / "run-1"
-    folder.mkdir(parents=True)
-    made = Ledger.create(folder / JOBS_LOG, "run-1", "lab")
-    made.plan([planned(CASE, "jobset", "pacemark-run-1.the-job")])
+def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for(folder: Path) -> None:
+    made, plan = (
+        Ledger.create(folder / JOBS_LOG, "run-1", "lab"),
+        planned(CASE, "jobset", "pacemark-run-1.the-job"),
+    )
+    made.plan([plan])
     log = (folder / JOBS_LOG).read_bytes()
     (folder / JOBS_LOG).write_bytes(log.replace(b"lab", b"lob", 1))
     mended, told = open_ledger(folder)
     assert told
     cluster = Cluster()
     cluster.where = HERE
-    plan = PlannedJob(CASE, "jobset", JobRef(CASE.recipe, CASE.id, "pacemark-run-1.the-job"), "nemo2")
     (found,) = resumed(mended, "lab", [plan], {"jobset": cluster})
     assert found.ref == JobRef(CASE.recipe, CASE.id, plan.ref.name, "", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from backports import zstd
 
 from fixtures.backends import replay
 from fixtures.backends.base import LogPlace
-from fixtures.backends.replay import ReplayBackend, find_log
+from fixtures.backends.replay import Found, ReplayBackend, find_log
 from plugins.base.errors import SubmitError
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import log_rule
@@ -42,24 +43,31 @@ def log(root: Path, task: str = "70b_fp8_512", job: int = 7, restart: int = 0) -
     return path
 
 
+def find(source: Path, gpu: str = "") -> Found:
+    """The log of the case below this folder, or in this file."""
+    return find_log(examples.case(CASE), examples.llama3(), source, gpu)
+
+
+def refusal(source: Path, gpu: str = "") -> str:
+    with pytest.raises(SubmitError) as caught:
+        find(source, gpu)
+    return str(caught.value)
+
+
 def test_the_tree_of_the_recipe_is_searched_by_its_rule(tmp_path: Path) -> None:
-    log(tmp_path, "70b_bf16_512")
-    log(tmp_path, "70b_fp8_64")
-    log(tmp_path, "70b_fp8_5120")
+    # Profiles and traces are no logs of the case.
+    tasks = ["70b_bf16_512", "70b_fp8_64", "70b_fp8_5120", "70b_fp8_512_nsys", "70b_fp8_512_nccltrace"]
+    for task in tasks:
+        log(tmp_path, task)
+    assert f"no log of llama3/{CASE} below" in refusal(tmp_path)
     right = log(tmp_path)
-    (right.parent / "sbatch_acct_x-x.pretrain_llama3.1_70b_fp8_512_7.out").write_text("")
-    found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
-    assert (found.path, found.job, found.restart) == (right, "7", 0)
-    assert found.reason == f"judged from {right}: job 7"
-
-
-def test_the_last_restart_counts(tmp_path: Path) -> None:
-    log(tmp_path, restart=0)
-    log(tmp_path, restart=9)
-    last = log(tmp_path, restart=10)
-    found = find_log(examples.case(CASE), examples.llama3(), tmp_path)
-    assert found.path == last
-    assert "restart 10, its last" in found.reason
+    (right.parent / "sbatch_acct_x-x.pretrain_llama3.1_70b_fp8_512_7.out").touch()
+    source = find(tmp_path)
+    assert (source.path, source.job, source.restart) == (right, "7", 0)
+    assert source.reason == f"judged from {right}: job 7"
+    last = [log(tmp_path, restart=number) for number in (9, 10)][-1]
+    assert find(tmp_path).path == last
+    assert "restart 10, its last" in find(tmp_path).reason
 
 
 def test_a_folder_that_cannot_be_listed_may_have_the_last_restart(
@@ -67,34 +75,23 @@ def test_a_folder_that_cannot_be_listed_may_have_the_last_restart(
 ) -> None:
     log(tmp_path, restart=0)
     examples.close_folder(tmp_path / "experiments" / "moved", monkeypatch)
-    with pytest.raises(SubmitError) as raised:
-        find_log(examples.case(CASE), examples.llama3(), tmp_path)
-    assert str(raised.value) == (
+    assert refusal(tmp_path) == (
         f"{tmp_path}/experiments/moved may have the log of llama3/{CASE}, and cannot be read (Permission denied): "
         "name the log itself with --from"
     )
 
 
-@pytest.mark.parametrize("task", ["70b_fp8_512_nsys", "70b_fp8_512_nccltrace"])
-def test_profiles_and_traces_are_no_logs_of_the_case(tmp_path: Path, task: str) -> None:
-    log(tmp_path, task)
-    with pytest.raises(SubmitError, match=f"no log of llama3/{CASE} below"):
-        find_log(examples.case(CASE), examples.llama3(), tmp_path)
-
-
-def test_two_jobs_are_not_guessed_between(tmp_path: Path) -> None:
-    paths = [log(tmp_path, job=7), log(tmp_path, job=8)]
-    with pytest.raises(SubmitError, match="2 logs could be that of") as refused:
-        find_log(examples.case(CASE), examples.llama3(), tmp_path)
-    assert all(str(path) in str(refused.value) for path in paths)
-    assert "--from" in str(refused.value)
-
-
-def test_copies_of_one_log_are_not_guessed_between(tmp_path: Path) -> None:
-    log(tmp_path / "a")
-    log(tmp_path / "b")
-    with pytest.raises(SubmitError, match="2 logs"):
-        find_log(examples.case(CASE), examples.llama3(), tmp_path)
+@pytest.mark.parametrize(
+    ("folders", "jobs"), [((".", "."), (7, 8)), (("a", "b"), (7, 7))], ids=["two jobs", "copies of one log"]
+)
+def test_two_jobs_are_not_guessed_between(
+    folders: tuple[str, str], jobs: tuple[int, int], tmp_path: Path
+) -> None:
+    paths = [log(tmp_path / folder, job=job) for folder, job in zip(folders, jobs, strict=True)]
+    words = refusal(tmp_path)
+    assert "2 logs could be that of" in words
+    assert all(str(path) in words for path in paths)
+    assert "--from" in words
 
 
 def collected(root: Path, case_id: str = CASE, **known: Any) -> Path:
@@ -110,7 +107,7 @@ def collected(root: Path, case_id: str = CASE, **known: Any) -> Path:
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("known", "words"),
     [
         (
             {"configuration": {"gpu": "gb200"}},
@@ -118,22 +115,23 @@ def collected(root: Path, case_id: str = CASE, **known: Any) -> Path:
         ),
         ({"release": "24.11"}, " is of release 24.11, not of 25.04: give --release 24.11"),
         ({"case_id": "70b-bf16-512gpus"}, " is by its folder a log of llama3/70b-bf16-512gpus, not of "),
-        ({"own": True}, " took the place of the job's own log "),
     ],
 )
 def test_a_log_that_pacemark_collected_is_not_judged_as_what_it_is_not(
-    known: dict[str, Any], said: str, whole: bool, tmp_path: Path
+    known: dict[str, Any], words: str, whole: bool, tmp_path: Path
 ) -> None:
     """Its lines do not tell the type of GPU, the release and the dtype; the session that collected it did."""
-    own = known.pop("own", False) if (known := dict(known)) else False
     path = collected(tmp_path, **known)
-    if own:
-        path.with_name("log.own.txt").write_text("NCCL INFO Using network Socket\n")
     if whole and "case_id" in known:
-        said = "no log of llama3/70b-fp8-512gpus below"
-    with pytest.raises(SubmitError) as refused:
-        find_log(examples.case(CASE), examples.llama3(), tmp_path if whole else path, "h100")
-    assert said in str(refused.value)
+        words = f"no log of llama3/{CASE} below"
+    assert words in refusal(tmp_path if whole else path, "h100")
+
+
+def test_a_log_that_took_the_place_of_the_jobs_own_is_not_judged(tmp_path: Path) -> None:
+    path = collected(tmp_path)
+    path.with_name("log.own.txt").write_text("NCCL INFO Using network Socket\n")
+    for source in (tmp_path, path):
+        assert " took the place of the job's own log " in refusal(source, "h100")
 
 
 def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) -> None:
@@ -152,10 +150,10 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
 def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: Kind, tmp_path: Path) -> None:
     path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
     for source in (path, tmp_path):
-        why = find_log(examples.case(CASE), examples.llama3(), source, "h100").reason
-        assert (f", with the verdict: {verdict}: the words" in why) is (verdict in ("infrastructure", "lost"))
+        words = f", with the verdict: {verdict}: the words"
+        assert (words in find(source, "h100").reason) is (verdict in ("infrastructure", "lost"))
     path.with_name("case.json").write_text("{")
-    assert "verdict" not in find_log(examples.case(CASE), examples.llama3(), path, "h100").reason
+    assert "verdict" not in find(path, "h100").reason
 
 
 def test_a_rule_of_two_forms_holds_as_a_whole() -> None:
@@ -165,90 +163,42 @@ def test_a_rule_of_two_forms_holds_as_a_whole() -> None:
         assert rule.search(other) is None
 
 
-def test_a_single_file_is_taken_at_its_word(tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
-    path.write_text("")
-    found = find_log(examples.case(CASE), examples.llama3(), path)
-    assert (found.path, found.job) == (path, "")
-
-
-def test_a_file_whose_name_says_another_case_is_refused(tmp_path: Path) -> None:
-    path = log(tmp_path, "70b_bf16_512")
-    with pytest.raises(
-        SubmitError, match=r"by its name a log of llama3/70b-bf16-512gpus, not of llama3/70b-fp8"
-    ):
-        find_log(examples.case(CASE), examples.llama3(), path)
-
-
-def test_a_results_folder_has_its_logs_by_case(tmp_path: Path) -> None:
-    path = tmp_path / "llama3" / CASE / "log.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("")
-    assert find_log(examples.case(CASE), examples.llama3(), tmp_path).path == path
-
-
-@pytest.mark.parametrize(("name", "release"), [("nemotron4", "24.11"), ("maxtext_llama2", "25.01")])
-def test_the_other_recipes_are_found_by_their_folders(tmp_path: Path, name: str, release: str) -> None:
-    recipe = load_recipe(examples.ROOT / "suites" / name)
-    case = recipe.cases[0]
-    results = tmp_path / "results"
-    for folder_name in (release, f"{release}-nccl-trace", "25.02"):
-        for dtype in ("bf16", "fp8"):
-            folder = results / folder_name / dtype / case.model_name / str(case.gpus)
-            folder.mkdir(parents=True)
-            (folder / f"log-{name}_{case.model_name}_{case.gpus}_1407993.out").write_text("")
-    found = find_log(case, recipe, tmp_path)
-    assert found.path.parent == results / release / case.dtype / case.model_name / str(case.gpus)
-    assert found.job == "1407993"
-    assert find_log(case, recipe, found.path.parent).path == found.path
+def test_a_single_file_is_taken_at_its_word_unless_its_name_says_another_case(tmp_path: Path) -> None:
+    (tmp_path / "log.out").touch()
+    source = find(tmp_path / "log.out")
+    assert (source.path, source.job) == (tmp_path / "log.out", "")
+    words = "by its name a log of llama3/70b-bf16-512gpus, not of llama3/70b-fp8"
+    assert words in refusal(log(tmp_path, "70b_bf16_512"))
 
 
 @pytest.mark.parametrize(
     ("recipe", "release", "gpu", "case_id", "log"),
     [
-        (
-            "llama3",
-            "24.11",
-            "h100",
-            "405b-proxy-bf16-96gpus",
-            "results/24.11/bf16/405b/96/log-nemo_llama3.1_405b_96_77.out",
-        ),
+        ("llama3", "24.11", "h100", "405b-proxy-bf16-96gpus", "results/24.11/bf16/405b/96/log-nemo_llama3.1_405b_96_77.out"),
+        ("nemotron4", "24.11", "h100", "340b-fp8-128gpus", "results/24.11/fp8/340b/128/log-nemotron4_340b_128_77.out"),
+        ("maxtext_llama2", "25.01", "h100", "70b-bf16-64gpus", "results/25.01/bf16/70b/64/log-maxtext_llama2_70b_64_77.out"),
         ("llama3", "25.03", "h100", "8b-fp8-8gpus", "results/25.02/fp8/8b/8/log-nemo_llama3.1_8b_8_77.out"),
-        (
-            "llama3",
-            "25.05",
-            "gb200",
-            "405b-bf16-256gpus",
-            "log-acct-x.pretrain_llama31_405b_bf16_gpus256_tp4_pp8_cp2_vp8_mbs1_gbs128_77_0.out",
-        ),
-        (
-            "nemotron4",
-            "25.04",
-            "h100",
-            "15b-fp8-16gpus",
-            "log-acct-x.pretrain_nemotron4_15b_fp8_16_77_0.out",
-        ),
-        (
-            "nemotron4",
-            "25.05",
-            "gb200",
-            "340b-strong-fp8-128gpus",
-            "log-acct-x.pretrain_nemotron4_340b_fp8_gpus128_tp8_pp4_cp1_vp12_mbs1_gbs512_77_0.out",
-        ),
+        ("llama3", "25.05", "gb200", "405b-bf16-256gpus", "log-acct-x.pretrain_llama31_405b_bf16_gpus256_tp4_pp8_cp2_vp8_mbs1_gbs128_77_0.out"),
+        ("nemotron4", "25.04", "h100", "15b-fp8-16gpus", "log-acct-x.pretrain_nemotron4_15b_fp8_16_77_0.out"),
+        ("nemotron4", "25.05", "gb200", "340b-strong-fp8-128gpus", "log-acct-x.pretrain_nemotron4_340b_fp8_gpus128_tp8_pp4_cp1_vp12_mbs1_gbs512_77_0.out"),
     ],
-)
+)  # fmt: skip
 def test_a_log_of_another_release_belongs_to_one_case(
     tmp_path: Path, recipe: str, release: str, gpu: str, case_id: str, log: str
 ) -> None:
-    path = tmp_path / log
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
+    # What stands beside results is of another run.
+    for name in (log, re.sub(r"^(results/[\d.]+)/", r"\1-nccl-trace/", log)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     found = examples.recipe_named(recipe, release, gpu)
     taken = {}
     for case in found.cases:
         with suppress(SubmitError):
             taken[case.id] = find_log(case, found, tmp_path).job
-    assert taken == {case_id: "77"}
+    # A profile of MaxText is written by the run that is timed.
+    profiles = [case_id.replace("-", "-profile-", 1)] if recipe == "maxtext_llama2" else []
+    assert taken == dict.fromkeys([case_id, *profiles], "77")
 
 
 def test_logs_of_several_recipes_in_one_tree_are_told_apart(tmp_path: Path) -> None:
@@ -273,11 +223,8 @@ def test_logs_of_several_recipes_in_one_tree_are_told_apart(tmp_path: Path) -> N
         assert find_log(case, recipe, tmp_path).job == job
 
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "xz": lzma.compress,
-    "zst": zstd.compress,
-}
+COMPRESS: dict[str, Callable[[bytes], bytes]]
+COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstd.compress}
 FORMS = pytest.mark.parametrize("form", COMPRESS)
 
 
@@ -308,12 +255,14 @@ def test_a_compressed_log_is_read_whatever_its_name(tmp_path: Path, form: str) -
 def test_a_compressed_log_is_found_by_the_same_rule(tmp_path: Path, form: str) -> None:
     plain = log(tmp_path / "tree")
     right = plain.rename(f"{plain}.{form}")
-    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "tree").path == right
-    assert find_log(examples.case(CASE), examples.llama3(), right).job == "7"
-    collected = tmp_path / "results" / "llama3" / CASE / f"log.txt.{form}"
-    collected.parent.mkdir(parents=True)
-    collected.touch()
-    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "results").path == collected
+    assert find(tmp_path / "tree").path == right
+    assert find(right).job == "7"
+    # A folder of results has its logs by case.
+    for suffix in (f".{form}", ""):
+        kept = tmp_path / f"results{suffix}" / "llama3" / CASE / f"log.txt{suffix}"
+        kept.parent.mkdir(parents=True)
+        kept.touch()
+        assert find(tmp_path / f"results{suffix}").path == kept
 
 
 @FORMS
@@ -333,9 +282,8 @@ def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
     path.write_bytes(COMPRESS[form](bytes(3 << 20)))
     assert len(replayed(path)) == 3 << 20
     path.write_bytes(COMPRESS[form](bytes((3 << 20) + 1)))
-    with pytest.raises(
-        SubmitError, match="has more than 3 MiB when it is decompressed, which no log of a case has"
-    ):
+    words = "has more than 3 MiB when it is decompressed, which no log of a case has"
+    with pytest.raises(SubmitError, match=words):
         replayed(path)
 
 
@@ -380,9 +328,8 @@ def test_what_is_packed_twice_is_decompressed_first(tmp_path: Path, form: str) -
         path.write_bytes(COMPRESS[form](data))
         with pytest.raises(SubmitError) as refused:
             replayed(path)
-        assert str(refused.value) == (
-            f"{path} is {called} within a compressed file, not the text of one log: name the log itself with --from"
-        )
+        words = f"{path} is {called} within a compressed file, not the text of one log: name the log itself with --from"
+        assert str(refused.value) == words
 
 
 def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
@@ -390,9 +337,8 @@ def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
     path.write_bytes(test_contents.OTHERS["random"][0])
     with pytest.raises(SubmitError) as refused:
         replayed(path)
-    assert str(refused.value) == (
-        f"{path} is binary, not the text of one log: name the log itself with --from"
-    )
+    words = f"{path} is binary, not the text of one log: name the log itself with --from"
+    assert str(refused.value) == words
 
 
 @pytest.mark.parametrize("suffix", [".bz2", ".zip", ".lz4", ".tar", ".tar.gz", ".tgz", ".zstd", ".7z"])
@@ -401,14 +347,13 @@ def test_the_last_restart_counts_also_if_it_is_packed(tmp_path: Path, suffix: st
     log(tmp_path / "tree", restart=0)
     plain = log(tmp_path / "tree", restart=1)
     last = plain.rename(f"{plain}{suffix}")
-    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "tree").path == last
+    assert find(tmp_path / "tree").path == last
     collected = tmp_path / "results" / "llama3" / CASE / f"log.txt{suffix}"
     collected.parent.mkdir(parents=True)
     collected.write_bytes(bz2.compress(b"log"))
-    assert find_log(examples.case(CASE), examples.llama3(), tmp_path / "results").path == collected
-    with pytest.raises(
-        SubmitError, match=f"^{collected} is compressed with bzip2, not the text of one log: run "
-    ):
+    assert find(tmp_path / "results").path == collected
+    words = f"^{collected} is compressed with bzip2, not the text of one log: run "
+    with pytest.raises(SubmitError, match=words):
         replayed(tmp_path / "results")
 
 

@@ -72,9 +72,7 @@ def shell() -> Iterator[Shell]:
     channel.close()
 
 
-def test_a_script_of_any_letters_is_sent_as_one_line_of_ascii(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_of_any_letters_is_sent_as_ascii(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where LANG is zh_CN.GBK, bash takes the last byte of \u4e2d in UTF-8 for one letter with a backslash behind it."""
     sent, channel = bytearray(), cast("Any", shell)._channel
     send = channel.send

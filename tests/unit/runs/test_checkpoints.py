@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from fixtures import housekeeping
 from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
@@ -25,7 +23,7 @@ from tests.unit.cluster import RUNNING
 from tests.unit.cluster import Site as Machine
 from tests.unit.fleet.test_checkpoints import LOAD, SAVE, Storage
 from tests.unit.jobs_log import planned
-from tests.unit.runs.test_leftovers import ROOT, Lab
+from tests.unit.runs.test_leftovers import Lab, keep_house
 
 DONE = JobState(Phase.SUCCEEDED, "COMPLETED")
 
@@ -52,13 +50,6 @@ def cluster() -> Storage:
     return made
 
 
-def house(folder: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch, *, site: str = "lab") -> int:
-    option = SimpleNamespace(cancel=None, sweep=True, list_runs=False)
-    monkeypatch.setattr(housekeeping, "make_backends", lambda *_, **__: {"slurm": storage})
-    monkeypatch.setattr(housekeeping, "results_folder", lambda _: folder.parent)
-    return housekeeping._keep_house(SimpleNamespace(option=option, rootpath=ROOT), Lab(site=site))  # type: ignore[arg-type]
-
-
 def finished(folder: Path) -> None:
     ledger = Ledger(folder / JOBS_LOG)
     ledger.end(LOAD.key, "interrupted", "")
@@ -70,10 +61,13 @@ def test_a_sweep_removes_what_a_run_left_that_itself_has_ended(
 ) -> None:
     finished(folder)
     storage = cluster()
-    assert house(folder, storage, monkeypatch) == 0
+    assert keep_house(folder, storage, monkeypatch, site="other") == 1
+    assert "run run-1 left 1 checkpoint on site lab, not on other" in capsys.readouterr().out
+    assert storage.kept
+    assert keep_house(folder, storage, monkeypatch) == 0
     assert storage.kept == set()
     assert f"{SAVE.key}: its checkpoint in /lustre/5 is removed" in capsys.readouterr().out
-    assert house(folder, storage, monkeypatch) == 0
+    assert keep_house(folder, storage, monkeypatch) == 0
     assert "left a job or a checkpoint on site lab" in capsys.readouterr().out
 
 
@@ -84,30 +78,17 @@ def test_a_removal_that_fails_is_tried_by_each_sweep(
     storage = cluster()
     storage.trouble = Infrastructure("/stage/x/y: it is a link")
     for _ in range(2):
-        assert house(folder, storage, monkeypatch) == 1
-        assert "NOT removed: /stage/x/y: it is a link\n    by hand: ssh" in capsys.readouterr().out.replace(
-            "\\n", "\n"
-        )
+        assert keep_house(folder, storage, monkeypatch) == 1
+        said = capsys.readouterr().out.replace("\\n", "\n")
+        assert "NOT removed: /stage/x/y: it is a link\n    by hand: ssh" in said
     assert to_remove(Ledger(folder / JOBS_LOG)) == [SAVE.key]
 
 
-def test_another_site_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finished(folder)
-    storage = cluster()
-    assert house(folder, storage, monkeypatch, site="other") == 1
-    assert "run run-1 left 1 checkpoint on site lab, not on other" in capsys.readouterr().out
-    assert storage.kept
-
-
-def test_what_is_kept_on_purpose_is_no_business_of_a_sweep(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_on_purpose_survives_a_sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(folder)
     note(folder, "to be kept")
     storage = cluster()
-    assert house(folder, storage, monkeypatch) == 0
+    assert keep_house(folder, storage, monkeypatch) == 0
     assert storage.kept
 
 
@@ -147,15 +128,14 @@ def plans() -> list[PlannedJob]:
     return [PlannedJob(case, "slurm", ref, "nemo2") for case, ref in refs]
 
 
-def go_on(folder: Path, storage: Storage) -> dict[str, str]:
-    ledger = Ledger(folder / JOBS_LOG)
-    left = resumed(ledger, "lab", plans(), {"slurm": storage})
-    fleet = Fleet(folder, ledger, left, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
+def go_on(folder: Path, storage: Storage | None = None) -> dict[str, str]:
+    ledger, storage = Ledger(folder / JOBS_LOG), storage or cluster()
+    jobs = resumed(ledger, "lab", plans(), {"slurm": storage})
+    fleet = Fleet(folder, ledger, jobs, {"slurm": storage}, {"slurm": Machine(gpu="h100")}, Policy())
     fleet.start()
     for thread in fleet._threads:
         thread.join(60)
-    entries = {entry.case: entry for entry in ledger.entries()}
-    return {key: f"{entry.failure}: {entry.message}" for key, entry in entries.items()}
+    return {job.case: f"{job.failure}: {job.message}" for job in ledger.entries()}
 
 
 def test_a_run_that_goes_on_removes_what_it_finds_at_its_end(folder: Path) -> None:
@@ -167,9 +147,13 @@ def test_a_run_that_goes_on_removes_what_it_finds_at_its_end(folder: Path) -> No
     assert to_remove(Ledger(folder / JOBS_LOG)) == []
 
 
-def test_a_run_that_was_told_to_keep_a_checkpoint_goes_on_to_keep_it(folder: Path) -> None:
-    """Without the option, and whatever was noted of the case before."""
-    Ledger(folder / JOBS_LOG).keep_checkpoints()
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_run_that_was_told_to_keep_a_checkpoint_goes_on_to_keep_it(folder: Path, noted: bool) -> None:
+    """Without the option. It was noted of the case, or of the whole run."""
+    if noted:
+        note(folder, "to be kept")
+    else:
+        Ledger(folder / JOBS_LOG).keep_checkpoints()
     storage = cluster()
     go_on(folder, storage)
     assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
@@ -177,33 +161,24 @@ def test_a_run_that_was_told_to_keep_a_checkpoint_goes_on_to_keep_it(folder: Pat
     assert to_remove(Ledger(folder / JOBS_LOG)) == []
 
 
-def test_a_checkpoint_that_is_noted_to_be_kept_is_kept(folder: Path) -> None:
-    note(folder, "to be kept")
+@pytest.mark.parametrize(
+    ("removed", "reason"),
+    [
+        # Its save has passed. If its test were skipped, the session would exit with 0.
+        (True, f"it was not submitted: the checkpoint of {SAVE.id} is removed already; run both again"),
+        # This session may not have the save's test.
+        (False, f"{SAVE.id} saved nothing that can be loaded: infrastructure: node gpu001 died"),
+    ],
+)
+def test_a_load_whose_checkpoint_is_removed_or_whose_save_failed_in_an_earlier_session_fails(
+    folder: Path, removed: bool, reason: str
+) -> None:
+    if removed:
+        note(folder, "removed")
+    else:
+        Ledger(folder / JOBS_LOG).end(SAVE.key, "infrastructure", "node gpu001 died")
     storage = cluster()
-    go_on(folder, storage)
-    assert storage.kept == {f"pacemark-run-1.{SAVE.id}"}
-
-
-def test_a_load_whose_checkpoint_is_removed_already_fails(folder: Path) -> None:
-    """Its save has passed. If its test were skipped, the session would exit with 0."""
-    note(folder, "removed")
-    storage = cluster()
-    said = go_on(folder, storage)[LOAD.key]
-    assert said == (
-        f"interrupted: it was not submitted: the checkpoint of {SAVE.id} is removed already; run both again"
-    )
-    assert storage.submitted == []
-
-
-def test_a_load_whose_save_failed_in_an_earlier_session_fails(folder: Path) -> None:
-    """This session may not have the save's test."""
-    ledger = Ledger(folder / JOBS_LOG)
-    ledger.end(SAVE.key, "infrastructure", "node gpu001 died")
-    storage = cluster()
-    said = go_on(folder, storage)[LOAD.key]
-    assert said == (
-        f"interrupted: {SAVE.id} saved nothing that can be loaded: infrastructure: node gpu001 died"
-    )
+    assert go_on(folder, storage)[LOAD.key] == f"interrupted: {reason}"
     assert storage.submitted == []
 
 
@@ -217,7 +192,6 @@ def test_a_load_that_was_skipped_is_asked_about_again(folder: Path) -> None:
 def test_a_load_alone_is_one_error() -> None:
     require_saves([SAVE, LOAD], ())
     require_saves([LOAD], {SAVE.key})
-    with pytest.raises(
-        ConfigError, match=f"{LOAD.key} loads what {SAVE.id} saves, which is not selected: select both"
-    ):
+    words = f"{LOAD.key} loads what {SAVE.id} saves, which is not selected: select both"
+    with pytest.raises(ConfigError, match=words):
         require_saves([LOAD], ())

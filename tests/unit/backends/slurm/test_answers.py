@@ -1,25 +1,45 @@
-"""What Slurm's tools print: rows among banners, parts of jobs, ids with something glued to them."""
+"""What Slurm's tools print: states and reasons, rows among banners, parts of jobs, ids with something glued to them, and anything at all."""
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.backends.base import ClusterTimes, InQueue
-from fixtures.backends.slurm.answers import blamed, mend_of, of_last_step, printed_ids, unanswered
+from fixtures.backends.shell import Answer
+from fixtures.backends.slurm.answers import (
+    LoginNode,
+    blamed,
+    mend_of,
+    of_last_step,
+    only_node,
+    printed_ids,
+    unanswered,
+)
+from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.job_table import Accounts, JobTable, from_queue, from_scontrol
+from fixtures.backends.slurm.launcher import cancel
+from fixtures.backends.slurm.preflight import Limits, lacking
 from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.slurm.states import PHASES, hopeless, phase
+from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
+from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import examples
+from tests.unit.backends.slurm.login import SECTION
 
-SECTION = Slurm(gpu="h100", account="kid", partition="batch", stage="/s", gres="gpu:8", ssh=Ssh(host="login"))
+BATCH = Slurm(gpu="h100", account="kid", partition="batch", stage="/s", gres="gpu:8", ssh=Ssh(host="login"))
 JOB = JobRef("llama3", "70b-fp8-512gpus", "ours", "17", "/logs")
-LAUNCHERS = {
-    name: examples.recipe_named(name).file.launch for name in ("llama3", "nemotron4", "maxtext_llama2")
+PATTERNS = {
+    name: launch.job_id
+    for name in ("llama3", "nemotron4", "maxtext_llama2")
+    if (launch := examples.recipe_named(name).file.launch) is not None
 }
 
 
@@ -52,9 +72,8 @@ def test_another_row_is_none_of_ours(row: str) -> None:
 # Seen on Slurm 22.05 in the seconds after a short job of eight nodes.
 def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
     assert accounted("17|allocation|FAILED|gpu001|3:0") == {}
-    assert accounted("17|ours|FAILED|gpu[001-008]|3:0") == {
-        JOB: JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
-    }
+    failed = JobState(Phase.FAILED, "FAILED", nodes="gpu[001-008]", exit_code="3:0")
+    assert accounted("17|ours|FAILED|gpu[001-008]|3:0") == {JOB: failed}
 
 
 # As sbatch of Slurm 22.05 prints them in the lab, of a submission and with --test-only.
@@ -79,7 +98,7 @@ def test_a_row_of_sacct_that_is_not_complete_yet_says_nothing() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_is_told_with_the_keys_to_change(said: str, keys: list[str]) -> None:
-    mend = mend_of(f"Entering\n{said}\n", SECTION)
+    mend = mend_of(f"Entering\n{said}\n", BATCH)
     assert mend.startswith(f"set {keys[0]}")
     assert "in the site file; see `" in mend
     assert all(key in mend for key in keys)
@@ -98,7 +117,7 @@ def test_a_refusal_is_told_with_the_keys_to_change(said: str, keys: list[str]) -
     ],
 )
 def test_other_words_of_slurm_refuse_nothing_for_good(said: str) -> None:
-    assert mend_of(said, SECTION) == ""
+    assert mend_of(said, BATCH) == ""
 
 
 def test_an_id_that_was_given_to_another_job_is_gone() -> None:
@@ -131,9 +150,8 @@ def test_banners_change_nothing(banner: list[str]) -> None:
     assert JobTable(text).states([JOB]) == {JOB: JobState(Phase.RUNNING, "RUNNING", nodes="n1")}
     assert JobTable(text).living("ours") == {"17": True}
     text = "\n".join([*banner, "17|ours|TIMEOUT|n1|0:15|1|2", *banner])
-    assert Accounts(text).states([JOB]) == {
-        JOB: JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")
-    }
+    timeout = JobState(Phase.FAILED, "TIMEOUT", nodes="n1", exit_code="0:15")
+    assert Accounts(text).states([JOB]) == {JOB: timeout}
 
 
 def test_the_last_life_of_a_requeued_job_counts() -> None:
@@ -150,45 +168,25 @@ def test_scontrols_line_is_a_state() -> None:
 
 
 def test_the_jobs_of_a_name_are_told_whole_and_in_order() -> None:
-    rows = [
-        "21_0|ours|COMPLETED|n|None",
-        "21_1|ours|RUNNING|n|None",
-        "9|ours|CANCELLED||None",
-        "100+0|ours|PENDING||None",
-    ]
-    assert JobTable(begun(*rows, "5|theirs|RUNNING|n|None")).living("ours") == {
-        "9": False,
-        "21": True,
-        "100": True,
-    }
+    rows = ["21_0|ours|COMPLETED|n|None", "21_1|ours|RUNNING|n|None", "9|ours|CANCELLED||None"]
+    table = JobTable(begun(*rows, "100+0|ours|PENDING||None", "5|theirs|RUNNING|n|None"))
+    assert table.living("ours") == {"9": False, "21": True, "100": True}
 
 
-@pytest.mark.parametrize(
-    ("printed", "ids"),
-    [
-        ("4711", [("4711", "")]),
-        ("4711;alps", [("4711", ";alps")]),
-        ("4711_3", [("4711", "_3")]),
-        ("4711_[0-3]", [("4711", "_[0-3]")]),
-        ("4711+0", [("4711", "+0")]),
-        ("nothing", []),
-    ],
-)
-def test_what_is_glued_to_an_id_is_seen(printed: str, ids: list[tuple[str, str]]) -> None:
-    launch = LAUNCHERS["llama3"]
-    assert launch is not None
-    assert printed_ids(launch.job_id, f"Task 0: x\n- Job id: {printed}\n- Local Directory: /logs\n") == ids
+@pytest.mark.parametrize("glued", ["", ";alps", "_3", "_[0-3]", "+0"])
+def test_what_is_glued_to_an_id_is_seen(glued: str) -> None:
+    text = f"Task 0: x\n- Job id: 4711{glued}\n- Local Directory: /logs\n"
+    assert printed_ids(PATTERNS["llama3"], text) == [("4711", glued)]
+    assert printed_ids(PATTERNS["llama3"], text.replace("4711", "nothing")) == []
 
 
 # sbatch's own reply, where anything but an id, alone or with its cluster, is no id at all.
 @pytest.mark.parametrize("recipe", ["nemotron4", "maxtext_llama2"])
 def test_the_reply_of_sbatch_is_an_id_or_none(recipe: str) -> None:
-    launch = LAUNCHERS[recipe]
-    assert launch is not None
     banner = "sbatch: note: 12 nodes are down\n"
-    assert printed_ids(launch.job_id, f"{banner}4711\n") == [("4711", "")]
-    assert printed_ids(launch.job_id, f"{banner}4711;alps\n") == [("4711", ";alps")]
-    assert printed_ids(launch.job_id, f"{banner}4711_3\n4712+0\n") == []
+    assert printed_ids(PATTERNS[recipe], f"{banner}4711\n") == [("4711", "")]
+    assert printed_ids(PATTERNS[recipe], f"{banner}4711;alps\n") == [("4711", ";alps")]
+    assert printed_ids(PATTERNS[recipe], f"{banner}4711_3\n4712+0\n") == []
 
 
 @pytest.mark.parametrize(
@@ -197,7 +195,6 @@ def test_the_reply_of_sbatch_is_an_id_or_none(recipe: str) -> None:
         "Socket timed out on send/recv operation",
         "Zero Bytes were transmitted or received",
         "Unable to contact slurm controller (connect failure)",
-        "Unable to contact slurm controller (receive failure)",
         "Communication connection failure",
         "Message receive failure",
         "Slurm backup controller in standby mode",
@@ -315,12 +312,9 @@ def test_the_times_of_a_job_are_those_that_slurm_has() -> None:
     assert listed("ours", "FAILED", "Unknown", "2026-11-22T12:00:00", 1, 0, 0) == ClusterTimes()
     assert listed("ours", "FAILED", 1763830000, 1763830500, 1, 2, 0) == replace(span, restarts=2)
     # Of a job that runs, squeue has the time at which it must end.
-    for row in (
-        ("ours", "RUNNING", 1, 2, 1, 0, 0),
-        ("x", "COMPLETED", 1, 2, 1, 0, 0),
-        ("ours", "COMPLETED", 1, 2),
-    ):
-        assert listed(*row) is None
+    assert listed("ours", "RUNNING", 1, 2, 1, 0, 0) is None
+    assert listed("x", "COMPLETED", 1, 2, 1, 0, 0) is None
+    assert listed("ours", "COMPLETED", 1, 2) is None
     rows = "17|ours|COMPLETED|n|0:0|1763830000|1763830500\n17.batch|ours|COMPLETED|n|0:0|5|6\n"
     assert Accounts(rows).attempts(JOB, None) == span
     begins = "17|ours|RUNNING|n|0:0|1763830000|Unknown\n"
@@ -345,12 +339,8 @@ def test_the_last_start_of_a_job_is_told_once_it_began() -> None:
     # Of a job that waits, squeue has the time at which it may start.
     for row in ("17|ours|PENDING||Resources", "17|theirs|RUNNING|n1|None", "17_0|ours|RUNNING|n1|None"):
         assert JobTable(begun(row)).starts([JOB]) == {}
-    assert (
-        JobTable(begun("17|ours|RUNNING|n1|None").replace("1763830000", "N/A") + "17|ours|RUNNING").starts(
-            [JOB]
-        )
-        == {}
-    )
+    unknown = begun("17|ours|RUNNING|n1|None").replace("1763830000", "N/A")
+    assert JobTable(f"{unknown}17|ours|RUNNING").starts([JOB]) == {}
 
 
 def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:
@@ -359,17 +349,233 @@ def test_the_earlier_attempts_of_a_job_are_those_that_accounting_has() -> None:
 
     # A job that was requeued before it ran has no start, and another cluster's job had the same id.
     ours = "ours|REQUEUED|n|0:0"
-    earlier = [
-        "other|FAILED|n|0:0|1|1000",
-        f"{ours}|2000|2300",
-        f"{ours}|Unknown|Unknown",
-        f"{ours}|3000|3050",
-    ]
-    assert attempts(*earlier, f"{ours}|4000|4500") == ClusterTimes(
-        started=4000.0, ended=4500.0, earlier_seconds=350.0, restarts=3
-    )
-    # Accounting may not know yet that the last attempt began, or ended.
+    times = ("2000|2300", "Unknown|Unknown", "3000|3050")
+    earlier = ["other|FAILED|n|0:0|1|1000", *(f"{ours}|{time}" for time in times)]
     last = ClusterTimes(started=4000.0, ended=4500.0)
+    assert attempts(*earlier, f"{ours}|4000|4500") == replace(last, earlier_seconds=350.0, restarts=3)
+    # Accounting may not know yet that the last attempt began, or ended.
     for behind in ([], [f"{ours}|4000|Unknown"]):
         assert attempts(*earlier, *behind, last=last) == replace(last, earlier_seconds=350.0)
     assert attempts(last=last) == last
+
+
+# The words of states and reasons. Every state of squeue(1) has a phase, and nothing unknown counts as over.
+
+# "JOB STATE CODES" of squeue(1), Slurm 22.05 to 24.11, and those that only sacct(1) lists.
+STATES = {
+    Phase.QUEUED: "CONFIGURING EXPEDITING PENDING POWER_UP_NODE REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
+    Phase.RUNNING: "RESIZING RUNNING SIGNALING UPDATE_DB",
+    Phase.SUSPENDED: "STOPPED SUSPENDED",
+    Phase.ENDING: "COMPLETING STAGE_OUT",
+    Phase.SUCCEEDED: "COMPLETED",
+    Phase.FAILED: (
+        "BOOT_FAIL CANCELLED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED RECONFIG_FAIL REVOKED TIMEOUT"
+    ),
+}
+# sacct cuts a state to ten characters unless it is asked not to.
+CUT = {
+    Phase.QUEUED: "CONFIGURI+ REQUEUE_H+ RESV_DEL_+ SPECIAL_E+",
+    Phase.ENDING: "COMPLETIN+",
+    Phase.FAILED: "CANCELLED+ OUT_OF_ME+",
+}
+
+
+@pytest.mark.parametrize("expected", STATES)
+def test_every_state_has_its_phase(expected: Phase) -> None:
+    words = STATES[expected].split()
+    assert {word for word, known in PHASES.items() if known is expected} == set(words)
+    for word in [*words, *(f" {word.lower()} " for word in words), *CUT.get(expected, "").split()]:
+        assert phase(word) is expected, word
+    assert expected.over is (expected in (Phase.SUCCEEDED, Phase.FAILED))
+
+
+def test_the_table_has_no_other_state() -> None:
+    assert set(PHASES.values()) == set(STATES)
+    assert phase("CANCELLED by 1234") is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["", " ", "+", "COMPLET+", "RE+", "R", "CD", "DONE", "COMPLETED?", "COMPLETED,RESIZING", "Unknown", "\0"],
+)
+def test_what_is_unknown_or_ambiguous_counts_as_still_there(word: str) -> None:
+    assert phase(word) is Phase.UNKNOWN
+    assert not phase(word).over
+    assert Phase.GONE.over
+
+
+# Of more than one word, or of a pair of brackets.
+LASTING = [
+    "launch failed requeued held",
+    "job requeued in held state",
+    "Job's account not permitted to use this partition (small allows other not lab_acct)",
+    "Job's QOS not permitted to use this partition (small denies high including high)",
+]
+# A held job waits for its user, and nobody will come: the suite submitted it.
+LASTING_WORDS = """
+    JobHeldUser JobHeldAdmin JobHoldMaxRequeue launch_failed_requeued_held
+    AccountNotAllowed InvalidAccount InvalidQOS QOSNotAllowed BadConstraints DependencyNeverSatisfied ReservationDeleted
+    PartitionInactive PartitionNodeLimit PartitionTimeLimit PartitionConfig BurstBufferOperation MaxMemPerLimit
+    QOSUsageThreshold AssocGrpGRESMinutes AssocGrpCPUMinutesLimit AssocGrpBillingMinutes AssocGrpWallLimit QOSGrpGRESMinutes
+    QOSGrpMemoryMinutes QOSGrpWallLimit QOSMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit MaxNodePerJobLimit
+    QOSMaxGRESPerJob QOSMaxGRESMinutesPerJob QOSMaxGRESPerNode QOSMaxCpuPerNode QOSMinGRES QOSMinCpuNotSatisfied
+"""
+
+
+@pytest.mark.parametrize("reason", [*LASTING, *LASTING_WORDS.split()])
+def test_a_reason_that_does_not_pass_is_hopeless(reason: str) -> None:
+    assert hopeless("PENDING", reason)
+    assert hopeless("PENDING", f"({reason})")
+    assert not hopeless("RUNNING", reason)
+
+
+PASSING = ["", "ReqNodeNotAvail, UnavailableNodes:gpu[001-002]", "ReqNodeNotAvail, Reserved for maintenance"]
+PASSING_WORDS = """
+    None Resources Priority Dependency BeginTime Licenses Prolog Reservation Cleaning NodeDown PartitionDown
+    BurstBufferResources FedJobLock SchedDefer JobArrayTaskLimit SomethingNew
+    QOSGrpNodeLimit AssocGrpGRES AssocGrpNodeLimit AssocMaxJobsLimit QOSMaxJobsPerUserLimit QOSMaxGRESPerUser QOSGrpGRES
+    QOSGrpJobsLimit QOSGrpGRESRunMinutes AssocGrpCPURunMinutesLimit AssocGrpUnknownRunMinutes MaxGRESPerAccount MaxJobsPerAccount
+"""
+
+
+@pytest.mark.parametrize("reason", [*PASSING, *PASSING_WORDS.split()])
+def test_a_reason_that_passes_is_not_hopeless(reason: str) -> None:
+    assert not hopeless("PENDING", reason)
+
+
+@pytest.mark.parametrize("state", ["REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"])
+def test_a_state_that_somebody_must_end_is_hopeless_whatever_its_reason(state: str) -> None:
+    assert hopeless(state, "None")
+
+
+# Slurm's tools, a launcher and a login node say anything: what follows is the truth, a doubt or one clear error.
+
+ID = re.compile("[1-9][0-9]{0,9}")
+
+# What squeue prints last: when a job begins, ends and was submitted, its restarts and its exit code.
+TIMES = "|N/A|N/A|1763830000|0|0:0"
+
+# What answers are made of, and what has no place in them.
+WORDS = [
+    "17", "17|", "17_0|", "17+0|", "ours", "ours|", "|", "\n", "\n", "\r\n", " ", "RUNNING", "COMPLETED", "COMPLETED|", "FAILED", "CANCELLED by 1",
+    "n1", "None", "Unknown", "+", "allocation", "JobId=17 ", "JobName=ours ", "JobState=COMPLETED ", "JobState=", "=", "(null)", "PartitionName=p State=DOWN ", "pacemark-answer 2 1 0 ", " to start at ", "QOS|q|node=",
+    "- Job id: ", "- Job id: 17\n", "\n17\n", ";c", "pacemark-job 17\n", "Invalid job id", "lacks 0\n", "lacks 99\n", "checked\n", "srun: error: ",
+    "srun: error: n1: task 1: ", "Node failure on ", "FailedNode=", "StdOut=/", "9" * 5000, "-1", "٣", "²", "1e999", "NaN", "n[0-99999999999]", "$(id)",
+    "\0", "\x0b", "\x1c", "\x85", "\u2028", "\ufffd", "\x1b[2J",
+]  # fmt: skip
+ANYTHING = st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=25).map("".join)
+# A user's own word: a name, a comment. A line's end in it would be one of the table.
+OWN_WORDS = st.lists(st.sampled_from(WORDS) | st.text(max_size=6), max_size=12).map(
+    lambda words: "".join(words).replace("\n", "").replace("\r", "")
+)
+
+
+@given(ANYTHING)
+def test_anything_is_an_answer(text: str) -> None:
+    for table in (JobTable(text), Accounts(text)):
+        # Nothing is told of a job but by a whole row of its own.
+        rows = [line.strip().split("|") for line in text.replace("\r", "\n").split("\n")]
+        told = table.states([JOB])
+        assert not told or any(row[0].startswith("17") and len(row) == table.width for row in rows)
+    assert from_scontrol(JOB, text) is None or "JobId=17" in text
+    assert lacking(text, 3) is None or "checked" in text
+    assert set(lacking(text, 3) or []) <= {0}
+    for pattern in PATTERNS.values():
+        assert all(ID.fullmatch(job) for job, _ in printed_ids(pattern, text))
+    assert all(ID.fullmatch(job) for job in JobTable(text).living("ours"))
+    assert re.fullmatch(r"(\w[\w.-]*)?", blamed(text), re.ASCII)
+    assert unanswered(text) == ""
+    assert only_node(text.split()) in ("", *text.split())
+
+
+@given(OWN_WORDS)
+def test_no_name_makes_another_job_ours(name: str) -> None:
+    """The id was given to a job of any other name, which runs."""
+    if name.strip() != "ours":
+        states = [
+            JobTable(f"17|{name}|RUNNING|n1|None{TIMES}").states([JOB]).get(JOB),
+            Accounts(f"17|{name}|RUNNING|n1|0:0|1|Unknown").states([JOB]).get(JOB),
+            from_scontrol(JOB, f"JobId=17 JobName={name} UserId=x(1) JobState=RUNNING NodeList=n1"),
+        ]
+        assert all(state is None or state.phase in (Phase.GONE, Phase.UNKNOWN) for state in states)
+
+
+@given(OWN_WORDS | ANYTHING)
+def test_a_job_that_runs_is_not_over_whatever_else_is_said(text: str) -> None:
+    told = [
+        JobTable(f"17|ours|RUNNING|n1|{text}{TIMES}").states([JOB]).get(JOB),
+        from_scontrol(JOB, f"JobId=17 JobName=ours UserId=x(1) JobState=RUNNING Comment={text}"),
+    ]
+    assert all(state is None or not state.phase.over for state in told)
+    assert JobTable(f"17|ours|RUNNING|n1|{text}{TIMES}").living("ours") == {"17": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "phase"),
+    [
+        (["17|ours|RUNNING|n1|None", "17|ours|COMPLETED|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None", "17|ours|RUNNING|n1|None"], Phase.UNKNOWN),
+        (["17|ours|COMPLETED|n1|None"] * 2, Phase.SUCCEEDED),
+        (["17|ours|COMPLETED|n1|a|b"], None),
+        (["17|ours|COMPLETED|n1|None", "17|ours"], None),
+        (["17|ours|COMPLETED|x|RUNNING|n1|None"], None),
+    ],
+)
+def test_rows_that_contradict_each_other_end_no_job(rows: list[str], phase: Phase | None) -> None:
+    state = JobTable("".join(f"{row}{TIMES}\n" for row in rows)).states([JOB]).get(JOB)
+    assert (state.phase if state else None) is phase
+
+
+@pytest.mark.parametrize("said", ["9" * 5000, "99999999999", "0", "-17", "٣", "17abc", "0x11"])
+def test_what_is_no_id_is_no_job(said: str) -> None:
+    assert JobTable(f"{said}|ours|RUNNING|n|None").living("ours") == {}
+    assert printed_ids(PATTERNS["llama3"], f"- Job id: {said}") in ([], [("17", "")])
+    assert printed_ids(PATTERNS["nemotron4"], f"{said}\n") == []
+
+
+@pytest.mark.parametrize("said", ["modules were checked\n", "checked by admin\n", "un", "", "lacks 1\n"])
+def test_checks_that_were_not_made_to_the_end_are_none(said: str) -> None:
+    assert lacking(said, 3) is None
+    assert lacking(f"{said}\nlacks 2\nlacks 99\nchecked\n", 3) in ([2], [1, 2])
+
+
+@settings(max_examples=60)
+@given(st.builds(Answer, st.sampled_from([0, 0, 0, 1, 124, 255]), ANYTHING, ANYTHING))
+def test_a_controller_that_says_anything_is_believed_or_cannot_be_asked(answer: Answer) -> None:
+    said = ""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SshConnection, "run", lambda self, script: answer)
+        login = LoginNode("lab", SECTION, SshConnection(SECTION.ssh))
+        controller = Controller(login)
+        try:
+            assert isinstance(controller.states([JOB])[JOB], JobState)
+            cancel(login, controller, [JOB])
+            controller.folder("17")
+            assert "$" not in controller.blamed(JOB)
+            controller.living("ours")
+            controller.accounted("ours")
+            Limits(login).findings([examples.case(), examples.case("8b-bf16-16gpus")])
+        except Unreachable as error:
+            said = str(error)
+    assert not said or said.startswith("lab: ")
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["17|ours|RUNNING|n|", "\n", " \n", "JobId=17 ", "a/", "srun: error: n1: task ", "- Job id: 1 ", "|", "99 bytes", "StdOut=/a/"],
+)  # fmt: skip
+def test_a_megabyte_of_anything_takes_no_time(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = block * (1_000_000 // len(block))
+    monkeypatch.setattr(SshConnection, "run", lambda self, script: Answer(0, text, text))
+    began = time.process_time()
+    table = JobTable(text)
+    table.states([JOB])
+    table.living("ours")
+    Accounts(text).states([JOB])
+    from_scontrol(JOB, text)
+    blamed(text)
+    lacking(text, 30)
+    Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh))).folder("17")
+    for pattern in PATTERNS.values():
+        printed_ids(pattern, text)
+    assert time.process_time() - began < 5

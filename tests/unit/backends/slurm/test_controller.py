@@ -1,4 +1,4 @@
-"""What the controller and the accounting are taken to say where only one of them answers."""
+"""What the controller and the accounting are taken to say where only one of them answers, and what sinfo and scontrol add to it."""
 
 from __future__ import annotations
 
@@ -11,58 +11,19 @@ import pytest
 
 from fixtures.backends.base import ClusterTimes
 from fixtures.backends.shell import Answer
+from fixtures.backends.slurm import states
 from fixtures.backends.slurm.answers import LoginNode
 from fixtures.backends.slurm.backend import SlurmBackend
 from fixtures.backends.slurm.controller import Controller
 from fixtures.backends.slurm.launcher import Launcher, cancel
-from fixtures.backends.slurm.section import Slurm
+from fixtures.backends.slurm.states import Explanations
 from fixtures.backends.ssh import connection
 from fixtures.backends.ssh.connection import SshConnection
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.runs import unconfirmed
 from plugins.base.errors import Denied, Unreachable, Unsent
 from plugins.record.job import JobRef, JobState, Phase
-
-SECTION = Slurm(gpu="h100", account="a", partition="p", stage="/s", ssh=Ssh(host="login"))
-
-
-def controller(monkeypatch: pytest.MonkeyPatch, sacct: Answer) -> Controller:
-    monkeypatch.setattr(SshConnection, "run", lambda self, script: sacct)
-    return Controller(LoginNode("lab", SECTION, SshConnection(SECTION.ssh)))
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Answer(1, "", "sacct: error: Unable to contact slurmdbd: Connection refused\n"),
-        Answer(1, "", "sacct: error: Failed to access munge.socket.2: No such file or directory\n"),
-        Answer(124, "", ""),
-        # A prologue's own words are not sacct's.
-        Answer(
-            1,
-            "",
-            "bash: module: command not found\nsacct: error: Unable to contact slurmdbd: Connection refused\n",
-        ),
-        Answer(124, "", "/etc/motd not found, telemetry is disabled\n"),
-    ],
-)
-def test_accounting_that_does_not_answer_says_nothing_about_a_job(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer
-) -> None:
-    with pytest.raises(Unreachable, match="lab: sacct: "):
-        controller(monkeypatch, answer).accounted("pacemark-x")
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "Slurm accounting storage is disabled\n",
-        "bash: sacct: command not found\n",
-        "timeout: failed to run command 'sacct': No such file or directory\n",
-    ],
-)
-def test_where_there_is_no_accounting_it_knows_of_no_job(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    assert controller(monkeypatch, Answer(127, "", said)).accounted("pacemark-x") == []
+from tests.unit.backends.slurm.login import SECTION
 
 
 def test_a_launcher_has_its_bound_from_when_the_connection_stands() -> None:
@@ -98,8 +59,15 @@ class Tools:
         self.controller = Controller(self.login)
         monkeypatch.setattr(SshConnection, "run", lambda connection, script: self._run(script))
 
-    def lists(self, *rows: str) -> None:
+    def lists(self, *rows: str, mine: bool = False) -> None:
+        """Let squeue list these jobs, and where they are `mine`, as those of this user too."""
         self.answers["squeue"] = Answer(0, TITLES + "".join(rows), "")
+        self.answers["mine"] = Answer(0, TITLES + "".join(rows) * mine, "")
+
+    def cannot_say(self, words: str) -> None:
+        """Require that nothing is taken to be known of the job."""
+        with pytest.raises(Unreachable, match=words):
+            self.states(JOB)
 
     def states(self, *jobs: JobRef) -> list[JobState]:
         self.started.clear()
@@ -122,6 +90,39 @@ class Tools:
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
     return Tools(monkeypatch)
+
+
+REFUSED = "sacct: error: Unable to contact slurmdbd: Connection refused\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(1, "", REFUSED),
+        Answer(1, "", "sacct: error: Failed to access munge.socket.2: No such file or directory\n"),
+        Answer(124, "", ""),
+        # A prologue's own words are not sacct's.
+        Answer(1, "", f"bash: module: command not found\n{REFUSED}"),
+        Answer(124, "", "/etc/motd not found, telemetry is disabled\n"),
+    ],
+)
+def test_accounting_that_does_not_answer_says_nothing_about_a_job(tools: Tools, answer: Answer) -> None:
+    tools.answers["sacct"] = answer
+    with pytest.raises(Unreachable, match="lab: sacct: "):
+        tools.controller.accounted("pacemark-x")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Slurm accounting storage is disabled\n",
+        "bash: sacct: command not found\n",
+        "timeout: failed to run command 'sacct': No such file or directory\n",
+    ],
+)
+def test_where_there_is_no_accounting_it_knows_of_no_job(tools: Tools, words: str) -> None:
+    tools.answers["sacct"] = Answer(127, "", words)
+    assert tools.controller.accounted("pacemark-x") == []
 
 
 JOBS = [job(number) for number in range(100, 600)]
@@ -154,7 +155,7 @@ def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str])
 
 
 def test_500_jobs_are_cancelled_by_one_squeue_and_one_scancel(tools: Tools) -> None:
-    tools.answers["mine"] = Answer(0, TITLES + "".join(row(each, "PENDING") for each in JOBS), "")
+    tools.lists(*(row(each, "PENDING") for each in JOBS), mine=True)
     cancel(tools.login, tools.controller, JOBS)
     assert tools.started == ["squeue", "scancel"]
 
@@ -190,16 +191,11 @@ def test_a_job_is_not_gone_if_another_cluster_answers(tools: Tools, monkeypatch:
     )
     assert tools.controller.cluster() == tools.controller.cluster() == "alpha"
     tools.answers["squeue"] = FORGOTTEN
-    with pytest.raises(
-        Unreachable, match="on the Slurm cluster alpha, and scontrol answers for beta: see SLURM_CONF"
-    ):
-        tools.states(JOB)
-    with pytest.raises(Unreachable, match="and scontrol answers for none"):
-        tools.states(JOB)
+    tools.cannot_say("on the Slurm cluster alpha, and scontrol answers for beta: see SLURM_CONF")
+    tools.cannot_say("and scontrol answers for none")
     # That cluster may have a job of the id.
     tools.lists(row(JOB, "RUNNING", name="theirs"))
-    with pytest.raises(Unreachable, match="and scontrol answers for beta"):
-        tools.states(JOB)
+    tools.cannot_say("and scontrol answers for beta")
     assert tools.states(JOB)[0].phase is Phase.GONE
 
 
@@ -212,17 +208,14 @@ def test_any_other_list_that_lacks_a_job_does_not_tell_that_it_is_gone(tools: To
     else:
         tools.lists()
     tools.answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller\n")
-    with pytest.raises(Unreachable, match="squeue does not list job 17, and scontrol: slurm_load_jobs"):
-        tools.states(JOB)
+    tools.cannot_say("squeue does not list job 17, and scontrol: slurm_load_jobs")
     tools.answers["scontrol"] = Answer(0, f"JobId=17 JobName={JOB.name} JobState=RUNNING NodeList=n1", "")
     assert tools.states(JOB)[0].phase is Phase.RUNNING
     tools.answers["scontrol"] = FORGOTTEN
     assert tools.states(JOB)[0].phase is Phase.GONE
 
 
-def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_the_controller_has_forgotten(
-    tools: Tools,
-) -> None:
+def test_accounting_is_asked_for_the_times_of_a_requeued_or_forgotten_job(tools: Tools) -> None:
     attempts = f"17|{JOB.name}|REQUEUED|n|0:0|1000|1100\n17|{JOB.name}|COMPLETED|n|0:0|{NOW}|{NOW + 500}\n"
     tools.answers["sacct"] = Answer(0, attempts, "")
     tools.lists(row(JOB, "COMPLETED", restarts=1))
@@ -241,9 +234,7 @@ def test_accounting_is_asked_for_the_times_of_a_job_that_was_requeued_or_that_th
 
 def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> None:
     tools.controller.names.expect(JOB.name)
-    rows = row(JOB, "RUNNING", name="site-17")
-    tools.lists(rows)
-    tools.answers["mine"] = Answer(0, TITLES + rows, "")
+    tools.lists(row(JOB, "RUNNING", name="site-17"), mine=True)
     assert tools.states(JOB)[0].phase is Phase.RUNNING
     assert tools.started == ["squeue", "squeue"]
     assert tools.controller.names.as_listed(JOB) == replace(JOB, renamed="site-17")
@@ -252,7 +243,6 @@ def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> No
     assert tools.started[-2:] == ["squeue", "scancel"]
     # That of another user is another job.
     tools.lists(row(JOB, "RUNNING", name="theirs"))
-    tools.answers["mine"] = Answer(0, TITLES, "")
     assert tools.states(JOB)[0].raw == "GONE (the id is now another job's, named theirs)"
 
 
@@ -261,9 +251,7 @@ def test_a_job_that_slurm_renames_is_known_by_the_first_list(tools: Tools) -> No
 
 def renamed(tools: Tools, name: str, *, submitted: int = NOW, state: str = "RUNNING") -> JobState:
     """What is said of the job once this user's job of its id has this name."""
-    rows = row(JOB, state, name=name, submitted=submitted)
-    tools.lists(rows)
-    tools.answers["mine"] = Answer(0, TITLES + rows, "")
+    tools.lists(row(JOB, state, name=name, submitted=submitted), mine=True)
     return tools.states(JOB)[0]
 
 
@@ -313,9 +301,7 @@ def test_accounting_that_still_has_the_first_name_is_believed(tools: Tools) -> N
 def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_are(
     tools: Tools, submitted: int, is_mine: bool, phase: Phase
 ) -> None:
-    rows = row(JOB, "RUNNING", name="site-17", submitted=submitted)
-    tools.lists(rows)
-    tools.answers["mine"] = Answer(0, TITLES + rows * is_mine, "")
+    tools.lists(row(JOB, "RUNNING", name="site-17", submitted=submitted), mine=is_mine)
     tools.controller.names.expect(JOB.name, NOW)
     tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
     for _ in range(2):
@@ -324,9 +310,8 @@ def test_a_job_that_a_dead_session_never_saw_is_ours_if_its_user_and_its_time_ar
     # Of a job of another user, scancel is given the name and the user of ours.
     assert ("scancel" in tools.started) is (phase is not Phase.UNKNOWN)
     if phase is Phase.UNKNOWN:
-        assert (
-            tools.states(JOB)[0].raw == "unclear: job 17 is named site-17, and is ours only if it was renamed"
-        )
+        words = "unclear: job 17 is named site-17, and is ours only if it was renamed"
+        assert tools.states(JOB)[0].raw == words
 
 
 def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(tools: Tools) -> None:
@@ -334,8 +319,7 @@ def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(too
     tools.answers["squeue"] = Answer(0, "maintenance\n", "")
     tools.answers["sacct"] = Answer(0, f"17|site-17|RUNNING|n|0:0|{NOW}|Unknown\n", "")
     tools.answers["scontrol"] = Answer(0, "JobId=17 JobName=site-17 JobState=RUNNING NodeList=n1", "")
-    with pytest.raises(Unreachable, match="squeue does not list job 17"):
-        tools.states(JOB)
+    tools.cannot_say("squeue does not list job 17")
 
 
 @pytest.mark.parametrize("bound", [10.0, 20.0, 60.0])
@@ -387,3 +371,97 @@ def test_a_launcher_that_was_not_sent_is_known_as_that(
     with pytest.raises(Unreachable) as caught:
         launcher._launch(script, "sbatch", "")
     assert type(caught.value) is kind
+
+
+# Beside the state of a job that does not start or end: what sinfo tells of nodes, and scontrol of reservations.
+
+REASONS = "gpu[007,009]|replaced in December\ngpu003|Prolog error\nWelcome\n"
+RESERVATION = (
+    "ReservationName=team StartTime=2026-11-23T08:00:00 EndTime=2026-11-30T08:00:00 Flags=SPEC_NODES\n"
+    "ReservationName=works StartTime=2026-11-24T02:00:00 EndTime=2026-11-24T08:00:00 Duration=06:00:00 Nodes=gpu[001-256] "
+    "NodeCnt=256 Flags=MAINT,SPEC_NODES,ALL_NODES\n"
+)
+HELD = JobState(Phase.QUEUED, "PENDING", "launch failed requeued held", hopeless=True)
+MAINTENANCE = JobState(Phase.QUEUED, "PENDING", "ReqNodeNotAvail, Reserved for maintenance")
+FAILED = JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu[001-064]")
+ENDING = JobState(Phase.ENDING, "COMPLETING", nodes="gpu[001-064]")
+OF_ALL_NODES = "sinfo --noheader --list-reasons --format='%N|%E'"
+
+
+class Asked:
+    """A tool that answers this, and the commands that it was asked by."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.commands: list[str] = []
+
+    def __call__(self, command: str) -> str:
+        self.commands.append(command)
+        return self.answer
+
+
+def test_a_failed_prolog_names_its_node_and_no_other() -> None:
+    asked = Asked(REASONS)
+    state = Explanations(asked).explained("17", HELD)
+    assert state == replace(HELD, reason="launch failed requeued held; `sinfo -R` says: gpu003: Prolog error")
+    assert asked.commands == [OF_ALL_NODES]
+
+
+def test_a_node_that_is_drained_after_its_job_was_requeued_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "_FRESH_SECONDS", -1)
+    asked = Asked("")
+    explained = Explanations(asked).explained
+    assert explained("17", HELD) == HELD
+    asked.answer = REASONS
+    for _ in range(3):
+        assert "gpu003: Prolog error" in explained("17", HELD).reason
+    assert asked.commands == [OF_ALL_NODES] * 2
+
+
+def test_a_maintenance_names_its_reservation_and_its_times() -> None:
+    reason = Explanations(Asked(RESERVATION)).explained("17", MAINTENANCE).reason
+    assert reason == (
+        "ReqNodeNotAvail, Reserved for maintenance; the reservation works is from 2026-11-24T02:00:00 to "
+        "2026-11-24T08:00:00: a job whose `time_limit` ends before it can still start"
+    )
+
+
+def test_one_question_tells_of_the_nodes_of_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # However long this machine takes for 500 jobs.
+    monkeypatch.setattr(states, "_FRESH_SECONDS", 3600)
+    asked = Asked("gpu[016-017,070]|Kill task failed\ngpu[080-081]|Not responding\n")
+    explained = Explanations(asked).explained
+    for job in range(500):
+        reason = explained(f"{job}", FAILED).reason
+        assert reason == "`sinfo -R` says: gpu016,gpu017: Kill task failed"
+    reason = explained("600", replace(FAILED, nodes="gpu[080-089]")).reason
+    assert reason == "`sinfo -R` says: gpu[080-081]: Not responding"
+    assert explained("601", replace(FAILED, nodes="gpu090")) == replace(FAILED, nodes="gpu090")
+    assert asked.commands == [OF_ALL_NODES]
+    # An answer from before a job failed does not tell of its nodes.
+    monkeypatch.setattr(states, "_FRESH_SECONDS", -1)
+    explained("1", FAILED)
+    assert asked.commands == [OF_ALL_NODES]
+    explained("602", FAILED)
+    assert asked.commands == [OF_ALL_NODES] * 2
+
+
+def test_a_job_that_ends_is_asked_about_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked("gpu017|Kill task failed\n")
+    explained = Explanations(asked).explained
+    assert explained("17", ENDING) == ENDING
+    assert asked.commands == []
+    monkeypatch.setattr(states, "_END_SECONDS", -1)
+    for _ in range(3):
+        assert explained("17", ENDING).reason == "`sinfo -R` says: gpu017: Kill task failed"
+    assert asked.commands == [OF_ALL_NODES]
+
+
+@pytest.mark.parametrize(
+    "state", [HELD, MAINTENANCE, FAILED, replace(FAILED, nodes=""), JobState(Phase.RUNNING, "RUNNING")]
+)
+@pytest.mark.parametrize("answer", ["", "Welcome\n", "a=b\n\n|", "Flags=MAINT"])
+def test_what_the_tools_do_not_tell_changes_nothing_else(state: JobState, answer: str) -> None:
+    explained = Explanations(Asked(answer)).explained("17", state)
+    assert replace(explained, reason="") == replace(state, reason="")
+    assert explained.reason.startswith(state.reason)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +16,17 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.base.errors import Denied, Unreachable
 from tests.unit import examples
+from tests.unit.backends.slurm.login import KEYS, Login
 
 CASES = {nodes: examples.case(f"8b-bf16-{8 * nodes}gpus") for nodes in (1, 2, 4, 8)}
 TAKEN = "sbatch: Job 98 to start at 2026-11-28T20:37:20 using 32 processors on nodes gpu[001-002] in partition batch"
 LATER = "sbatch: Job 19 to start at 2027-02-26T20:57:26 using 128 processors on nodes gpu[001-008] in partition batch"
 UNFIT = "allocation failure: Requested node configuration is not available"
 POLICY = "allocation failure: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-KEYS = {
-    "gpu": "h100",
-    "ssh": {"host": "a"},
-    "account": "kid",
-    "partition": "batch",
-    "stage": "/s",
-    "gres": "gpu:8",
-}
+BATCH = {**KEYS, "account": "kid", "partition": "batch", "stage": "/s", "gres": "gpu:8"}
 
 # Prints the file of its answers that is named after its options, with the status in that file's first line.
 SBATCH = """\
-#!/bin/bash
 nodes= jobs=1 later=
 for word; do
     case $word in --nodes=*) nodes=${word#*=} ;; --array=1-*) jobs=${word#*-*-*-} ;; --begin=*) later=-later ;; esac
@@ -45,28 +35,36 @@ echo "$* QOS=$SBATCH_QOS GRES=$SBATCH_GRES" >>"${0%/*}/calls"
 file=${0%/*}/$nodes-$jobs$later
 [ -e "$file" ] || file=${0%/*}/usual
 tail -n +2 "$file" >&2
-exit "$(head -n 1 "$file")"
+exit "$(head -n 1 "$file")"\
 """
 
 
-@dataclass
-class Site:
-    """A login node on this machine, of which a test says what sbatch answers."""
+class Site(Login):
+    """A login node of which a test says what sbatch answers."""
 
-    tools: Path
-    keys: dict[str, Any] = field(default_factory=dict)
-    limits: Limits | None = None
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, monkeypatch)
+        for tool, bash in {"sbatch": SBATCH, "scontrol": "", "sacctmgr": ""}.items():
+            self.tool(tool, bash)
+        self.says(TAKEN, 0)
+        self.keys: dict[str, Any] = {}
 
     def says(self, text: str, status: int, nodes: int = 0, jobs: int = 1, later: str = "") -> None:
         """Let sbatch say this to a question; to all others without `nodes`."""
         name = f"{nodes}-{jobs}{later}" if nodes else "usual"
         (self.tools / name).write_text(f"{status}\n{text}\n")
 
+    @cached_property
+    def limits(self) -> Limits:
+        section = Slurm.model_validate({**BATCH, **self.keys})
+        return Limits(LoginNode("lab", section, SshConnection(section.ssh)))
+
     def ask(self, *nodes: int) -> Findings:
-        if self.limits is None:
-            section = Slurm.model_validate({**KEYS, **self.keys})
-            self.limits = Limits(LoginNode("lab", section, SshConnection(section.ssh)))
         return self.limits.findings([CASES[count] for count in nodes])
+
+    def refused(self, *nodes: int) -> str:
+        (missing,) = self.ask(*nodes).missing
+        return missing
 
     @property
     def calls(self) -> list[str]:
@@ -75,18 +73,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    def run(self: SshConnection, script: str, **how: object) -> Answer:
-        done = subprocess.run(["bash", "-s"], input=script, capture_output=True, text=True, timeout=120)
-        return Answer(done.returncode, done.stdout, done.stderr)
-
-    monkeypatch.setattr(SshConnection, "run", run)
-    for tool, text in {"sbatch": SBATCH, "scontrol": "#!/bin/bash\n", "sacctmgr": "#!/bin/bash\n"}.items():
-        (tmp_path / tool).write_text(text)
-        (tmp_path / tool).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    made = Site(tmp_path)
-    made.says(TAKEN, 0)
-    return made
+    return Site(tmp_path, monkeypatch)
 
 
 def test_each_scale_and_the_jobs_at_once_are_asked_once_a_session(site: Site) -> None:
@@ -111,14 +98,12 @@ def test_each_scale_and_the_jobs_at_once_are_asked_once_a_session(site: Site) ->
 def test_what_slurm_refuses_is_told_in_its_words_with_the_cases_and_what_to_do(site: Site) -> None:
     site.says(f"sbatch: error: QOSMaxGRESPerJob\n{POLICY}", 1, nodes=4)
     site.says(f"sbatch: error: QOSMaxGRESPerJob\n{POLICY}", 1, nodes=8)
-    findings = site.ask(8, 4, 2)
-    assert findings.ready == ["Slurm takes 8b-bf16-16gpus on 2 node(s), 3 jobs at once"]
-    (missing,) = findings.missing
-    assert missing.startswith(
+    assert site.ask(8, 4, 2).ready == ["Slurm takes 8b-bf16-16gpus on 2 node(s), 3 jobs at once"]
+    assert site.refused(8, 4, 2).startswith(
         "Slurm refuses 8b-bf16-64gpus on 8 node(s), 8b-bf16-32gpus on 4 node(s): sbatch: error: QOSMaxGRESPerJob / "
         f"{POLICY}\n    mend: set `max_gpus` (now not set), `time_limit` (now 00:30:00), `qos` (now not set) or "
     )
-    assert findings.remarks == []
+    assert site.ask(8, 4, 2).remarks == []
 
 
 def test_nodes_that_somebody_has_reserved_for_a_while_refuse_no_case(site: Site) -> None:
@@ -135,17 +120,16 @@ def test_a_job_in_a_reservation_is_not_asked_for_after_its_end(site: Site, keys:
     site.keys = keys
     site.says(UNFIT, 1, nodes=8)
     site.says(LATER, 0, nodes=8, later="-later")
-    (missing,) = site.ask(8).missing
-    assert missing.startswith(f"Slurm refuses 8b-bf16-64gpus on 8 node(s): {UNFIT}\n    mend: set `max_gpus`")
+    refused = site.refused(8)
+    assert refused.startswith(f"Slurm refuses 8b-bf16-64gpus on 8 node(s): {UNFIT}\n    mend: set `max_gpus`")
 
 
 def test_fewer_jobs_at_once_than_a_session_submits_are_told(site: Site) -> None:
     site.keys = {"limits": {"jobs_in_flight": 2}}
     site.says(f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", 1, nodes=1, jobs=2)
-    findings = site.ask(4, 2, 1)
-    (missing,) = findings.missing
-    assert missing.startswith("Slurm refuses 2 jobs at once: sbatch: error: QOSMaxSubmitJobPerUserLimit / ")
-    assert "\n    mend: set `jobs_in_flight` of `limits` (now 2) in the site file; see " in missing
+    refused = site.refused(4, 2, 1)
+    assert refused.startswith("Slurm refuses 2 jobs at once: sbatch: error: QOSMaxSubmitJobPerUserLimit / ")
+    assert "\n    mend: set `jobs_in_flight` of `limits` (now 2) in the site file; see " in refused
 
 
 @pytest.mark.parametrize(
@@ -191,9 +175,9 @@ def test_only_a_cluster_that_denies_access_ends_the_check(
     if raised:
         with pytest.raises(Denied):
             site.ask(1, 2)
-        return
-    remark = "Slurm could not be asked what it takes: lab: no answer within 60 s"
-    assert site.ask(1, 2) == Findings([], [], [remark])
+    else:
+        remark = "Slurm could not be asked what it takes: lab: no answer within 60 s"
+        assert site.ask(1, 2) == Findings([], [], [remark])
 
 
 # What may let a case wait for hours. A partition in the form of `scontrol --oneliner`, rows of sacctmgr behind what they are of:
@@ -203,7 +187,7 @@ NAMES = {2: "of-2", 8: "of-8"}
 
 
 def waits(text: str, **keys: Any) -> list[str]:
-    section = Slurm.model_validate({**KEYS, **keys})
+    section = Slurm.model_validate({**BATCH, **keys})
     return [line.partition(". If it holds")[0] for line in long_waits(text, section, NAMES)]
 
 
@@ -231,14 +215,12 @@ def test_only_what_a_job_asks_for_is_compared() -> None:
     assert waits("QOS|qos1|gres/gpu:a100=1|||", gres="gpu:h100:8") == []
 
 
-def test_the_rows_are_those_of_the_jobs_own_qos_and_accounts(
-    site: Site, tool: Callable[[str, str], None]
-) -> None:
-    tool(
+def test_the_rows_are_those_of_the_jobs_own_qos_and_accounts(site: Site) -> None:
+    site.tool(
         "scontrol",
         'case $* in *config) echo "ClusterName             = lab" ;; *) echo "PartitionName=batch QoS=part State=UP" ;; esac',
     )
-    tool(
+    site.tool(
         "sacctmgr",
         """case $* in
     *"show qos where name=part,usual format="*) echo 'part||||'; echo 'usual|gres/gpu=8|||' ;;
@@ -252,13 +234,3 @@ esac""",
     )
     told = [remark.partition(" is less")[0] for remark in site.ask(2).remarks]
     assert told == ["GrpTRES gres/gpu=8 of QOS usual", "GrpTRES node=1 of account lab_acct"]
-
-
-@pytest.fixture
-def tool(site: Site) -> Callable[[str, str], None]:
-    """Writes another tool of Slurm, in bash."""
-
-    def write(name: str, bash: str) -> None:
-        (site.tools / name).write_text(f"#!/bin/bash\n{bash}\n")
-
-    return write

@@ -131,9 +131,8 @@ def test_partitions_as_several_versions_print_them(
     shown: str, nodes: str, kind: str | None, count: int, most: int, partition: str, limit: str | None
 ) -> None:
     section, made, _ = draft(partitions=shown, nodes=nodes)
-    found = section.get("gpu"), section["gpus_per_node"], section["max_gpus"], section["partition"]
-    assert found == (kind, count, most, partition)
-    assert section.get("time_limit") == limit
+    keys = ("gpu", "gpus_per_node", "max_gpus", "partition", "time_limit")
+    assert [section.get(key) for key in keys] == [kind, count, most, partition, limit]
     assert asked(made) == ([] if kind else ["gpu"])
 
 
@@ -166,15 +165,18 @@ def test_the_type_of_gpu_is_told_or_asked(gres: str, features: str, kind: str | 
     assert asked(made) == ([] if kind else ["gpu"])
 
 
-def test_two_types_in_a_partition_are_told_apart_by_the_user() -> None:
-    _, made, _ = draft(nodes="dgx|idle|8|gpu:h100:8|x\ndgx|idle|8|gpu:h200:8|y\n")
-    assert asked(made) == ["gpu", "constraint"]
-
-
-def test_a_cluster_whose_slurm_names_no_gpus_is_asked_about_them() -> None:
-    section, made, _ = draft(nodes="dgx|idle|64|(null)|(null)\n")
-    assert "gres" not in section
-    assert asked(made) == ["gpu", "gpus_per_node"]
+@pytest.mark.parametrize(
+    ("nodes", "keys"),
+    [
+        ("dgx|idle|8|gpu:h100:8|x\ndgx|idle|8|gpu:h200:8|y\n", ["gpu", "constraint"]),
+        ("dgx|idle|64|(null)|(null)\n", ["gpu", "gpus_per_node"]),
+    ],
+    ids=["two types in a partition", "Slurm names no GPUs"],
+)
+def test_what_slurm_does_not_tell_of_the_gpus_is_asked(nodes: str, keys: list[str]) -> None:
+    section, made, _ = draft(nodes=nodes)
+    assert asked(made) == keys
+    assert ("gres" in section) is ("gpu:" in nodes)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +211,6 @@ def test_without_accounting_any_account_will_do(accounting: str) -> None:
 def test_a_partition_that_takes_none_of_the_users_accounts_is_not_chosen() -> None:
     section, _, _ = draft(accounts="cluster|guests||normal\n", user="guests\n")
     assert (section["partition"], section["account"]) == ("cpu", "guests")
-
-
-def test_associations_of_another_cluster_do_not_count() -> None:
     assert {one.account for one in associations(ACCOUNTS, "Cluster")} == {"guests", "llm", "vision"}
 
 
@@ -224,16 +223,9 @@ lustre|200|shared|/lustre/scratch/me
 tmpfs|99999999|shared|/tmp
 lustre|x|shared|/broken
 """
-    assert [one.path for one in folders(said)] == [
-        "/lustre/scratch/me",
-        "/jfs/me",
-        "/broken",
-        "/nfs/me",
-        "/lustre/home/me",
-    ]
-
-
-def test_a_stage_that_the_user_has_is_taken() -> None:
+    paths = ["/lustre/scratch/me", "/jfs/me", "/broken", "/nfs/me", "/lustre/home/me"]
+    assert [one.path for one in folders(said)] == paths
+    # A stage that the user has is taken.
     section, _, to_do = draft(stage="/lustre/team/stage\n")
     assert (section["stage"], to_do) == ("/lustre/team/stage", [])
 
@@ -260,12 +252,9 @@ def test_names_that_break_yaml_and_answers_of_megabytes_do_no_harm() -> None:
     shown = OLD + row.replace("=dgx", f"={odd}", 1) + "\n" + "PartitionName=x " * 100_000 + "\n"
     nodes = OLD_NODES + f"{odd}|idle|9999|gpu:h100:8|{odd}\n" + "\x00" * 1_000_000
     rows = ACCOUNTS + f"cluster|{odd}||{odd}\n" + "".join(f"cluster|a{n}||q\n" for n in range(20_000))
+    stage = f"lustre|1|shared|/{odd}\n"
     section, made, _ = draft(
-        partitions=shown,
-        nodes=nodes,
-        accounts=rows,
-        srun="y" * 3_000_000,
-        folders=f"lustre|1|shared|/{odd}\n",
+        partitions=shown, nodes=nodes, accounts=rows, srun="y" * 3_000_000, folders=stage
     )
     assert (section["partition"], section["account"]) == ("dgx", "llm")
     assert len(made.text()) < 10_000
@@ -308,20 +297,13 @@ def test_the_script_finds_the_folder_that_the_user_may_write_to(tmp_path: Path) 
     test = tmp_path / "bin" / "test"
     test.write_text('#!/bin/bash\ncase $2 in */hung/*) exec sleep 60 ;; esac\nexec /usr/bin/test "$@"\n')
     test.chmod(0o755)
+    kinds = {"lustre": "lustre", r"with\040blank": "fuse.juicefs", "home": "nfs4", "tmpfs": "tmpfs"}
+    lines = [
+        f"server:/x {tmp_path}/{mount} {kind} rw,relatime 0 0\n"
+        for mount, kind in {**kinds, "hung": "nfs", "missing": "nfs"}.items()
+    ]
     mounts = tmp_path / "mounts"
-    mounts.write_text(
-        "".join(
-            f"server:/x {tmp_path}/{mount} {kind} rw,relatime 0 0\n"
-            for mount, kind in [
-                ("lustre", "lustre"),
-                (r"with\040blank", "fuse.juicefs"),
-                ("home", "nfs4"),
-                ("tmpfs", "tmpfs"),
-                ("hung", "nfs"),
-                ("missing", "nfs"),
-            ]
-        )
-    )
+    mounts.write_text("".join(lines))
     script = FIND_FOLDERS.replace("/proc/mounts", str(mounts)).replace("kill-after=1 3", "kill-after=1 0.5")
     script = f"id() {{ echo me; }}\n{script}"
     done = subprocess.run(

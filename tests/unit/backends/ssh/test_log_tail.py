@@ -1,4 +1,4 @@
-"""A log is fetched piece by piece while it grows, and of what is large only the lines that tell: nothing is lost."""
+"""Files of a login node, read by its shell; and a log that is fetched while it grows, of what is large only the lines that tell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fixtures.backends.ssh import log_tail as remote_log
 from fixtures.backends.ssh.files import Ahead
 from fixtures.backends.ssh.log_tail import check, is_whole, whole_ahead
 from plugins.base.errors import Unreachable
-from plugins.logs import Log, registry
+from plugins.logs import registry
 from plugins.logs.formats import parser, read
 from tests.unit.examples import nemo2_line
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
@@ -40,30 +40,43 @@ FORMATS = pytest.mark.parametrize("name", sorted(registry.FORMATS))
 
 
 class Here:
-    """A login node that is this machine: its files and its bash, without the network between."""
+    """A login node that is this machine: its files and its bash, without the network between.
 
-    def __init__(self) -> None:
-        self.moved = 0
+    `first` is run in front of each script, and `moved` are the bytes that all have printed. `read` are the bytes of logs that this
+    machine was to read, `scripts` how many scripts it was given.
+    """
+
+    def __init__(self, first: str = "") -> None:
+        self.first = first
+        self.moved = self.read = self.scripts = 0
 
     def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
-        done = subprocess.run(["bash", "-s"], input=script.encode(), capture_output=True, check=False)
+        self.scripts += 1
+        self.read += sum(map(int, re.findall(r" count=(\d+)", script)))
+        done = subprocess.run(["bash", "-s"], input=(self.first + script).encode(), capture_output=True)
         self.moved += len(done.stdout) + len(done.stderr)
         return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode())
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.out"
+
+
 def drain(here: Here, path: Path, name: str, known: ReadRanges | None = None) -> tuple[bytes, int]:
     """Everything that is new now, and where it ends."""
-    got = b""
+    data = b""
     wanted = parser(name).wanted
     known = known or ReadRanges()
     while True:
         before = known.end
-        got += remote_log.RemoteLog(here, str(path), known).fetch(wanted, lambda data: data)
+        data += remote_log.RemoteLog(here, str(path), known).fetch(wanted, lambda data: data)
         if known.end == before:
-            return got, known.end
+            return data, known.end
 
 
-def stated(log: Log) -> tuple[object, ...]:
+def stated(name: str, data: bytes) -> tuple[object, ...]:
+    log = read(name, iter([data]))
     return log.steps, log.planned, log.repeated, log.restarted_after, log.marks, log.ranks
 
 
@@ -75,83 +88,64 @@ def long(name: str, megabytes: int) -> bytes:
 
 
 @FORMATS
-def test_a_large_log_is_read_by_its_telling_lines(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
+def test_a_large_log_is_read_by_its_telling_lines(name: str, path: Path) -> None:
     whole = long(name, 8)
     path.write_bytes(whole)
     here = Here()
-    got, end = drain(here, path, name)
+    data, end = drain(here, path, name)
     assert end == len(whole)
-    assert stated(read(name, iter([got]))) == stated(read(name, iter([whole])))
+    assert stated(name, data) == stated(name, whole)
     assert here.moved < 800_000
-    assert b"bytes without a step left out here; the whole log is " in got
+    assert b"bytes without a step left out here; the whole log is " in data
     # Cut behind the end of a line.
-    assert whole.endswith(got[len(CHATTER) - remote_log.KEPT_END :])
+    assert whole.endswith(data[len(CHATTER) - remote_log.KEPT_END :])
 
 
 @FORMATS
-def test_a_log_that_grows_by_any_pieces_loses_no_line(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
-    path.touch()
-    whole = long(name, 3)
-    chance = random.Random(name)
-    got, known, written = b"", ReadRanges(), 0
+def test_a_log_that_grows_by_any_pieces_loses_no_line(name: str, path: Path) -> None:
+    whole, chance = long(name, 3), random.Random(name)
+    data, known, written = b"", ReadRanges(), 0
     while written < len(whole):
         piece = whole[written : written + chance.choice([7, 900, 70_000, 400_000, 900_000])]
         with path.open("ab") as file:
             file.write(piece)
         written += len(piece)
-        got += drain(Here(), path, name, known)[0]
+        data += drain(Here(), path, name, known)[0]
     assert known.end == len(whole)
-    assert stated(read(name, iter([got]))) == stated(read(name, iter([whole])))
+    assert stated(name, data) == stated(name, whole)
 
 
-def test_what_spoils_a_run_is_found_in_the_midst_of_chatter(tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
+def test_what_spoils_a_run_is_found_in_the_midst_of_chatter(path: Path) -> None:
     whole = long("nemo2", 4)
     middle = whole.index(b"\n", len(whole) // 2) + 1
     path.write_bytes(whole[:middle] + SOCKET + whole[middle:])
-    got, _ = drain(Here(), path, "nemo2")
-    assert [kind for kind, _ in read("nemo2", iter([got])).marks] == ["socket network"]
+    data, _ = drain(Here(), path, "nemo2")
+    assert [kind for kind, _ in read("nemo2", iter([data])).marks] == ["socket network"]
 
 
-def test_a_small_log_is_fetched_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
-    whole = LOGS["nemo2"].encode() + CHATTER
-    path.write_bytes(whole)
-    assert drain(Here(), path, "nemo2") == (whole, len(whole))
-
-
-def test_a_log_of_nothing_but_steps_is_fetched_whole(tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
-    whole = LOGS["nemo2"].encode() * 400
-    path.write_bytes(whole)
-    same = drain(Here(), path, "nemo2") == (whole, len(whole))
+@pytest.mark.parametrize(
+    "whole",
+    [LOGS["nemo2"].encode() + CHATTER, LOGS["nemo2"].encode() * 400, None],
+    ids=["small", "nothing but steps", "not there"],
+)
+def test_a_log_without_chatter_is_fetched_whole(whole: bytes | None, path: Path) -> None:
+    if whole is not None:
+        path.write_bytes(whole)
+    same = drain(Here(), path, "nemo2") == (whole or b"", len(whole or b""))
     assert same
 
 
 @pytest.mark.parametrize("line", [b"x" * 3_000_000, b"x" * 3_000_000 + b"\n"])
-def test_a_line_without_an_end_is_no_trap(line: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "log.out"
+def test_a_line_without_an_end_is_no_trap(line: bytes, path: Path) -> None:
     whole = LOGS["nemo2"].encode() + line
     path.write_bytes(whole)
-    got, end = drain(Here(), path, "nemo2")
+    data, end = drain(Here(), path, "nemo2")
     assert end == len(whole)
-    assert len(read("nemo2", iter([got])).steps) == 50
+    assert len(read("nemo2", iter([data])).steps) == 50
 
 
-class Reading(Here):
-    """How many bytes of the log this machine reads, where a program may take some 60 MB of memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read = 0
-
-    def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
-        self.read += sum(map(int, re.findall(r" count=(\d+)", script)))
-        return super().run(f"ulimit -v 60000\n{script}", seconds=seconds, cut=cut)
-
-
+# A program may take some 60 MB of memory.
+LITTLE_MEMORY = "ulimit -v 60000\n"
 # What stands in the middle of a log. A disk that was full, or a node that broke down, leaves NUL bytes.
 MIDDLES = {
     "a hole": bytes(24 << 20),
@@ -167,48 +161,41 @@ MIDDLES = {
 
 @pytest.mark.parametrize("name", ["nemo2", "megatron_bridge"])
 @pytest.mark.parametrize("middle", MIDDLES)
-def test_what_is_searched_grows_with_the_log_and_not_as_its_square(
-    middle: str, name: str, tmp_path: Path
-) -> None:
+def test_what_is_searched_grows_with_the_log_not_as_its_square(middle: str, name: str, path: Path) -> None:
     lines = LOGS[name].encode().splitlines(keepends=True)
     half = len(lines) // 2
-    path, here = tmp_path / "log.out", Reading()
+    here = Here(LITTLE_MEMORY)
     path.write_bytes(b"".join([*lines[:half], MIDDLES[middle], *lines[half:]]))
-    got, end = drain(here, path, name)
+    data, end = drain(here, path, name)
     assert end == path.stat().st_size
-    assert stated(read(name, iter([got]))) == stated(read(name, iter([b"".join(lines)])))
+    assert stated(name, data) == stated(name, b"".join(lines))
     assert here.read < 5 * end
 
 
-def test_a_hole_takes_no_memory_of_the_login_node(tmp_path: Path) -> None:
+def test_a_hole_takes_no_memory_of_the_login_node(path: Path) -> None:
     """The first step behind it stands in the same line."""
-    path, here = tmp_path / "log.out", Reading()
+    here = Here(LITTLE_MEMORY)
     lines = LOGS["nemo2"].encode().splitlines(keepends=True)
     with path.open("wb") as file:
         file.writelines(lines[:10])
         file.seek(140 << 20, os.SEEK_CUR)
         file.writelines(lines[10:])
-    got, end = drain(here, path, "nemo2")
+    data, end = drain(here, path, "nemo2")
     assert end == path.stat().st_size
-    assert len(read("nemo2", iter([got])).steps) == 50
-    assert len(got) < 1 << 20
+    assert len(read("nemo2", iter([data])).steps) == 50
+    assert len(data) < 1 << 20
 
 
-def test_a_search_that_did_not_see_everything_is_no_answer(tmp_path: Path) -> None:
+def test_a_search_that_did_not_see_everything_is_no_answer(path: Path) -> None:
     class Shrinking(Here):
         def run(self, script: str, **kinds: Any) -> Answer:
             if "grep" in script:
                 path.write_bytes(b"")
             return super().run(script)
 
-    path = tmp_path / "log.out"
     path.write_bytes(long("nemo2", 3))
     with pytest.raises(Unreachable, match="failed"):
         drain(Shrinking(), path, "nemo2")
-
-
-def test_a_log_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
-    assert drain(Here(), tmp_path / "none", "nemo2") == (b"", 0)
 
 
 # What was read, and the file that stands there at the next look: none of it continues what was read.
@@ -225,18 +212,15 @@ def test_a_log_that_is_not_there_has_nothing_new(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_file_that_was_written_anew_is_noticed(
-    change: Callable[[bytes], bytes], renamed: bool, tmp_path: Path
+    change: Callable[[bytes], bytes], renamed: bool, path: Path
 ) -> None:
-    path, whole = tmp_path / "log.out", LOGS["nemo2"].encode()
-    whole = whole.replace(b"reduced_train_loss", b"loss")
+    whole = LOGS["nemo2"].encode().replace(b"reduced_train_loss", b"loss")
     path.write_bytes(whole)
     known = ReadRanges()
     drain(Here(), path, "nemo2", known)
-    (tmp_path / "new").write_bytes(change(whole))
     if renamed:
-        (tmp_path / "new").replace(path)
-    else:
-        path.write_bytes(change(whole))
+        path.rename(path.with_name("old"))
+    path.write_bytes(change(whole))
     if len(change(whole)) == len(whole):
         # Nothing is new. The check at the end of the job notices it.
         assert check(Here(), str(path), known).differs
@@ -246,10 +230,9 @@ def test_a_file_that_was_written_anew_is_noticed(
 
 
 @FORMATS
-def test_the_check_at_the_end_says_whether_the_file_has_what_was_read(name: str, tmp_path: Path) -> None:
-    path, whole = tmp_path / "log.out", long(name, 3)
+def test_the_check_at_the_end_says_whether_the_file_has_what_was_read(name: str, path: Path) -> None:
+    whole, known = long(name, 3), ReadRanges()
     path.write_bytes(whole)
-    known = ReadRanges()
     drain(Here(), path, name, known)
     assert len(known.ranges) > 1
     here: Any = Here()
@@ -259,10 +242,8 @@ def test_the_check_at_the_end_says_whether_the_file_has_what_was_read(name: str,
     assert check(here, str(path), known) == LogCheck()
     for place in (0, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:place] + b"~" + whole[place + 1 :])
-        assert (
-            check(here, str(path), known).differs
-            == f"the first {len(whole)} bytes of {path} are not those that were read"
-        )
+        words = f"the first {len(whole)} bytes of {path} are not those that were read"
+        assert check(here, str(path), known).differs == words
     path.write_bytes(whole[:-1])
     assert "bytes, of which" in check(here, str(path), known).differs
     path.unlink()
@@ -273,74 +254,59 @@ def test_the_check_at_the_end_says_whether_the_file_has_what_was_read(name: str,
     ("status", "words"),
     [(124, "within 60 s"), (137, "within 60 s"), (3, "neither sha256sum nor openssl"), (1, "cannot read")],
 )
-def test_a_check_without_an_answer_says_why(status: int, words: str, tmp_path: Path) -> None:
+def test_a_check_without_an_answer_says_why(status: int, words: str, path: Path) -> None:
     class Other(Here):
         def run(self, script: str, **kinds: Any) -> Answer:
             return Answer(status, "", "it is forbidden") if "digest" in script else super().run(script)
 
-    path = tmp_path / "log.out"
     path.write_text(LOGS["nemo2"])
     known = ReadRanges()
     drain(Here(), path, "nemo2", known)
     assert words in check(Other(), str(path), known).unknown
 
 
-def test_a_login_node_without_a_program_for_digests_is_read_all_the_same(tmp_path: Path) -> None:
-    class Bare(Here):
-        def run(self, script: str, **kinds: Any) -> Answer:
-            return super().run("command() { return 1; }\n" + script)
-
-    path, whole = tmp_path / "log.out", long("nemo2", 3)
+def test_a_login_node_without_a_program_for_digests_is_read_all_the_same(path: Path) -> None:
+    whole, known, here = long("nemo2", 3), ReadRanges(), Here("command() { return 1; }\n")
     path.write_bytes(whole)
-    known, here = ReadRanges(), Bare()
-    got, end = drain(here, path, "nemo2", known)
+    data, end = drain(here, path, "nemo2", known)
     assert end == len(whole)
-    assert len(read("nemo2", iter([got])).steps) == 50
+    assert len(read("nemo2", iter([data])).steps) == 50
     assert check(here, str(path), known).unknown == "the login node has neither sha256sum nor openssl"
 
 
-class Counting(Here):
-    """How many scripts this machine was given."""
+# Several logs at once
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.scripts = 0
 
-    def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
-        self.scripts += 1
-        return super().run(script, seconds=seconds, cut=cut)
+def fetch(ssh: files.Runner, path: str, known: ReadRanges) -> bytes:
+    return remote_log.RemoteLog(ssh, path, known).fetch([b"line"], lambda data: data)
 
 
 def test_many_logs_that_grow_are_read_and_checked_by_three_scripts(tmp_path: Path) -> None:
     """The names are such as a recipe of somebody else's may have. Of one log the end is read, one has not grown."""
-    here, logs = Counting(), {str(tmp_path / f"it's log {n}.out"): ReadRanges() for n in range(20)}
+    here, logs = Here(), {str(tmp_path / f"it's log {n}.out"): ReadRanges() for n in range(20)}
     first, *_, last = logs
     for n, path in enumerate(logs):
         Path(path).write_bytes(b"a line\n" * n)
     for path in (first, last):
-        remote_log.RemoteLog(here, path, logs[path]).fetch([b"line"], lambda data: data)
+        fetch(here, path, logs[path])
     with Path(last).open("ab") as file:
         file.write(b"its end\n")
     here.scripts = 0
     seen = Ahead(here)
     remote_log.look_ahead(seen, logs)
     # A round may ask for each log twice.
-    texts = [
-        remote_log.RemoteLog(seen, path, logs[path]).fetch([b"line"], lambda data: data) for path in logs
-    ]
-    again = [
-        remote_log.RemoteLog(seen, path, logs[path]).fetch([b"line"], lambda data: data) for path in logs
-    ]
+    texts = [fetch(seen, path, known) for path, known in logs.items()]
+    again = {fetch(seen, path, known) for path, known in logs.items()}
     assert texts == [b"a line\n" * n for n in range(19)] + [b"its end\n"]
-    assert (set(again), here.scripts) == ({b""}, 2)
+    assert (again, here.scripts) == ({b""}, 2)
     digests = whole_ahead(here, logs)
     assert all(is_whole(known, digests[path]) for path, known in logs.items() if known.end)
     assert here.scripts == 3
 
 
 @pytest.mark.parametrize("fault", ["grown", "changed", "a link", "gone", "searched"])
-def test_a_log_that_may_differ_is_checked_alone(fault: str, tmp_path: Path) -> None:
-    here, path, known = Here(), tmp_path / "log.out", ReadRanges()
+def test_a_log_that_may_differ_is_checked_alone(fault: str, path: Path) -> None:
+    here, known, other = Here(), ReadRanges(), path.with_name("other.out")
     text = b"a line\n" * (100_000 if fault == "searched" else 100)
     path.write_bytes(text)
     drain(here, path, "nemo2", known)
@@ -349,20 +315,16 @@ def test_a_log_that_may_differ_is_checked_alone(fault: str, tmp_path: Path) -> N
     elif fault == "changed":
         path.write_bytes(text.upper())
     elif fault in ("a link", "gone"):
-        path.rename(tmp_path / "other.out")
+        path.rename(other)
     if fault == "a link":
-        path.symlink_to(tmp_path / "other.out")
+        path.symlink_to(other)
     digest = whole_ahead(here, {str(path): known}).get(str(path), "")
     assert not is_whole(known, digest)
 
 
 @pytest.mark.parametrize("trace", ["", "set -x\n"])
 def test_logs_of_one_byte_and_one_that_is_gone_are_fetched_together(trace: str, tmp_path: Path) -> None:
-    class Traced(Counting):
-        def run(self, script: str, *, seconds: float | None = None, cut: bool = False) -> Answer:
-            return super().run(trace + script, seconds=seconds, cut=cut)
-
-    here, logs = Traced(), [str(tmp_path / name) for name in ("a", "gone", "b")]
+    here, logs = Here(trace), [str(tmp_path / name) for name in ("a", "gone", "b")]
     for path in (logs[0], logs[2]):
         Path(path).write_bytes(path[-1].encode())
     seen = Ahead(here)
@@ -371,12 +333,130 @@ def test_logs_of_one_byte_and_one_that_is_gone_are_fetched_together(trace: str, 
     assert here.scripts == 1
 
 
-def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(tmp_path: Path) -> None:
-    here, path, known = Here(), tmp_path / "log.out", ReadRanges()
+def test_what_is_fetched_ahead_of_a_log_that_was_replaced_is_not_taken(path: Path) -> None:
+    here, known = Here(), ReadRanges()
     path.write_bytes(b"a line\n" * 10)
     drain(here, path, "nemo2", known)
     path.write_bytes(b"another\n" * 20)
     seen = Ahead(here)
     remote_log.look_ahead(seen, {str(path): known})
     with pytest.raises(remote_log.Replaced):
-        remote_log.RemoteLog(seen, str(path), known).fetch([b"line"], lambda data: data)
+        fetch(seen, str(path), known)
+
+
+# Files, whatever their names and whatever the shell answers
+
+DATA = bytes(range(256)) * 9000  # more than one block of dd
+NAMES = [
+    b"log-ours_17_0.out",
+    b"caf\xe9.out",
+    "größe".encode(),
+    b"\x1b[2J",
+    b"\xed\xa0\x80",
+    b"a\nb",
+    b"-rf",
+    b".x",
+]
+
+
+class Says(Here):
+    """A login node that answers this, whatever it is asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def run(self, script: str, **kinds: Any) -> Answer:
+        return self.answer
+
+
+@pytest.mark.parametrize("name", ["log", "a b", "-n", "$(touch planted)", "it's"])
+def test_a_range_of_any_bytes_arrives_as_it_is(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(DATA)
+    assert files.size(Here(), str(path)) == len(DATA)
+    assert files.read(Here(), str(path), 0, len(DATA)) == DATA
+    assert files.read(Here(), str(path), 4097, 1 << 20) == DATA[4097 : 4097 + (1 << 20)]
+    assert files.read(Here(), str(path), len(DATA) - 3, 100) == DATA[-3:]
+    assert files.read(Here(), str(path), len(DATA) + 5, 100) == b""
+    status = files.status(Here(), str(path))
+    assert status == (len(DATA), int(path.stat().st_mtime))
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("path", ["none", "file/none"])
+def test_a_file_that_is_not_there(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    absent = str(tmp_path / path)
+    assert files.size(Here(), absent) is None
+    assert files.status(Here(), absent) is None
+    assert files.read(Here(), absent, 0, 9) is None
+    assert files.names(Here(), absent) == []
+
+
+def test_only_a_regular_file_is_a_log(tmp_path: Path) -> None:
+    log, link, pipe = tmp_path / "log", tmp_path / "link", tmp_path / "pipe"
+    log.write_text("step 0\n")
+    link.symlink_to(log)
+    os.mkfifo(pipe)
+    with pytest.raises(Unreachable, match="link is a symbolic link, which is not read"):
+        files.size(Here(), str(link))
+    for other in (pipe, tmp_path):
+        with pytest.raises(Unreachable, match="is no regular file, which is not read"):
+            files.size(Here(), str(other))
+    # What was put there after that look.
+    with pytest.raises(Unreachable, match=r"link cannot be read: dd: .*Too many levels of symbolic links"):
+        files.read(Here(), str(link), 0, 9)
+    with pytest.raises(Unreachable, match=r"cannot be read: dd: .*Is a directory"):
+        files.read(Here(), str(tmp_path), 0, 9)
+    # No writer is waited for.
+    files.read(Here(), str(pipe), 0, 9)
+
+
+def test_a_name_of_any_bytes_hides_no_other(tmp_path: Path) -> None:
+    """Whoever may write to the folder of the logs may put a file there whose name is no UTF-8."""
+    for name in NAMES:
+        (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))).touch()
+    expected = {name.decode(errors="replace") for name in NAMES}
+    assert set(files.names(Here(), str(tmp_path))) == expected
+    (tmp_path.parent / "link").symlink_to(tmp_path)
+    assert len(files.names(Here(), str(tmp_path.parent / "link"))) == len(NAMES)
+
+
+def test_a_folder_of_too_many_files_is_one_clear_error() -> None:
+    with pytest.raises(
+        Unreachable, match=r"^/logs has too many files: move away those that are not of this job$"
+    ):
+        files.names(Says(Answer(0, "a\0", "", left_out=7)), "/logs")
+
+
+REFUSED = Answer(1, "", "dd: failed to open '/logs/No such file or directory': Permission denied\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (REFUSED, "Permission denied"),
+        (Answer(127, "", "bash: stat: command not found\n"), "command not found"),
+        (Answer(1, "", ""), "status 1"),
+    ],
+)
+def test_what_a_login_node_cannot_read_is_not_absent(answer: Answer, reason: str) -> None:
+    def read(ssh: files.Runner, path: str) -> bytes | None:
+        return files.read(ssh, path, 0, 9)
+
+    for ask in (files.size, files.status, files.names, read):
+        with pytest.raises(Unreachable, match=rf"^/logs cannot be read: (.*: )?{reason}$"):
+            ask(Says(answer), "/logs")
+
+
+@pytest.mark.parametrize("text", ["81a4 7", "81a4 7 1\n2 2", "", "banner\n81a4 7 1\n", "x" * 99])
+def test_a_status_of_another_form_is_no_answer(text: str) -> None:
+    with pytest.raises(Unreachable, match="the login node's `stat` printed"):
+        files.size(Says(Answer(0, text, "")), "/logs/log")
+
+
+@pytest.mark.parametrize("text", ["YQ", "Y\nQ==", "�", "YQ==YQ==", "banner: YQ=="])
+def test_bytes_that_are_no_base64_are_no_answer(text: str) -> None:
+    with pytest.raises(Unreachable, match="/logs/log: the login node sent no base64"):
+        files.read(Says(Answer(0, text, "")), "/logs/log", 0, 9)
