@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fixtures.backends.base import Backend, LogCopy, LogPiece, LogPlace
 from fixtures.backends.section import Limits, Machine
@@ -30,6 +30,16 @@ WIDE, MIDDLE, NARROW = (
 )  # fmt: skip
 
 
+def failing(error: BaseException, *names: str) -> Callable[..., Any]:
+    """A function that raises this error; of jobs with these names alone, if there are names."""
+
+    def fail(*values: object, **_: object) -> None:
+        if not names or values[0] in names:
+            raise error
+
+    return fail
+
+
 class Site(Machine):
     """Asked as often as one likes."""
 
@@ -46,14 +56,27 @@ class Cluster(Backend):
         self.cancelled: set[str] = set()
         self.ends: dict[str, list[JobState]] = {}
         self.logs: dict[str, str] = {}
-        self.on_check: Callable[[Case], None] = lambda case: None
-        self.on_submit: Callable[[str], None] = lambda name: None
+        self.on_check: Callable[[Case], object] = lambda case: None
+        self.on_submit: Callable[[str], object] = lambda name: None
         self.released: list[str] = []
         self.aborted = threading.Event()
         self.copies: dict[str, LogCopy] = {}
         self.where = ""
         self.remarks: list[str] = []
-        self.on_read: Callable[[str], None] = lambda name: None
+        self.on_read: Callable[[str], object] = lambda name: None
+
+    def use(self, **methods: Callable[..., Any]) -> None:
+        """Answer by these functions."""
+        vars(self).update(methods)
+
+    def breaks(self, *names: str, end: JobState = BROKEN) -> None:
+        """Let these jobs end so before their first step."""
+        for name in names:
+            self.ends[name], self.logs[name] = [end], "no step\n"
+
+    def run(self, *cases: Case) -> None:
+        """Let the jobs of these cases run until they are cancelled."""
+        self.ends |= {case.id: [RUNNING] for case in cases}
 
     def check(self, case: Case) -> list[str]:
         self.on_check(case)
@@ -154,6 +177,13 @@ class Session:
         ]
         self.ledger.plan(plans)
         self.fleet = Fleet(folder, self.ledger, plans, {"slurm": cluster}, {"slurm": site}, policy)
+        self.cases = cases
+
+    def resume(self, folder: Path, cluster: Cluster, plans: Sequence[PlannedJob]) -> None:
+        """Go on with a fleet that has these jobs."""
+        site = Site(gpu="h100", limits=Limits(log_settle_seconds=0.05))
+        self.fleet = Fleet(folder, self.ledger, plans, {"slurm": cluster}, {"slurm": site}, Policy())
+        self.fleet.start()
 
     def finish(self, seconds: float = 60) -> dict[str, Job]:
         deadline = time.monotonic() + seconds
@@ -161,6 +191,25 @@ class Session:
             assert time.monotonic() < deadline, list(self.fleet.board.values())
             time.sleep(0.01)
         return self.entries()
+
+    def end(self, seconds: float = 60) -> Job:
+        """The job of the first case, once all have ended."""
+        return self.finish(seconds)[self.cases[0].id]
+
+    def job(self, case: Case) -> Job:
+        return self.entries()[case.id]
+
+    def await_submitted(self, *cases: Case) -> None:
+        """Wait until the jobs of these cases are submitted, of all if none is named."""
+        until(lambda: all(self.job(case).status == "submitted" for case in cases or self.cases))
+
+    def await_running(self, *cases: Case) -> None:
+        """Wait until the cluster has said so of these cases, of all if none is named."""
+        until(lambda: all(self.job(case).state == RUNNING for case in cases or self.cases))
+
+    def messages(self) -> list[str]:
+        """What the fleet has said since this was asked last, without the time."""
+        return [message.partition(" ")[2] for message in told(self)]
 
     def entries(self) -> dict[str, Job]:
         return {entry.ref.case_id: entry for entry in self.ledger.entries()}

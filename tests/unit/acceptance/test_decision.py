@@ -43,65 +43,82 @@ def ran(pace: float = 1.0, kind: Kind = Kind.PASSED, **facts: Any) -> dict[str, 
     }  # fmt: skip
 
 
-def decided(
-    shown: Mapping[str, Shown], *, begun: datetime.date = TODAY, spoiled: str = "", **keys: Any
-) -> AcceptanceRecord:
-    found = plan(**keys)
-    run = RunShown(shown, begun, spoiled=spoiled)
-    return decide(Agreed(found, b""), asked(found, KNOWN, "plan"), run, Outcome.PASSED)
+def but(key: str, **facts: Any) -> dict[str, Shown]:
+    """All passed, and these facts of one case are others."""
+    shown = ran()
+    return shown | {key: replace(shown[key], **facts)}
 
 
 def ended(kind: Kind, **facts: Any) -> dict[str, Shown]:
     """The case in the middle ended so, the others passed."""
-    shown = ran()
-    return shown | {MIDDLE: replace(shown[MIDDLE], kind=kind, headline=f"{kind}: ...", **facts)}
+    return but(MIDDLE, kind=kind, headline=f"{kind}: ...", **facts)
+
+
+def not_run(key: str, shown: Mapping[str, Shown]) -> dict[str, Shown]:
+    return {other: case for other, case in shown.items() if other != key}
+
+
+def decided(
+    shown: Mapping[str, Shown],
+    *,
+    begun: datetime.date = TODAY,
+    spoiled: str = "",
+    unrun: Mapping[str, str] = {},
+    **keys: Any,
+) -> AcceptanceRecord:
+    agreed = plan(**keys)
+    run = RunShown(shown, begun, unrun, spoiled=spoiled)
+    return decide(Agreed(agreed, b""), asked(agreed, KNOWN, "plan"), run, Outcome.PASSED)
+
+
+def accepted(shown: Mapping[str, Shown], **keys: Any) -> bool:
+    return decided(shown, **keys).decision is Decision.ACCEPTED
+
+
+def missing(shown: Mapping[str, Shown], **keys: Any) -> Mapping[str, str]:
+    """What such a run did not show, so that the decision is open."""
+    record = decided(shown, **keys)
+    assert record.decision is Decision.INCOMPLETE
+    return record.missing
 
 
 def test_it_is_accepted_if_every_case_passed() -> None:
-    found = decided(ran())
-    assert found.decision is Decision.ACCEPTED
-    assert (found.failed, found.missing, found.waived) == ({}, {}, ())
+    record = decided(ran())
+    assert record.decision is Decision.ACCEPTED
+    assert (record.failed, record.missing, record.waived) == ({}, {}, ())
 
 
+@pytest.mark.parametrize("by", [None, "expected"])
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PASSED])
-def test_a_case_that_ended_otherwise_is_never_accepted(kind: Kind) -> None:
-    found = decided(ended(kind))
+def test_a_case_that_ended_otherwise_is_never_accepted(kind: Kind, by: str | None) -> None:
+    """Nor does a promised range make another verdict a pass."""
+    record = decided(ended(kind), by=by)
     against = kind in (Kind.TOO_SLOW, Kind.NOISY)
-    assert found.decision is (Decision.NOT_ACCEPTED if against else Decision.INCOMPLETE)
-    assert (found.failed if against else found.missing) == {MIDDLE: f"{kind}: ..."}
+    assert record.decision is (Decision.NOT_ACCEPTED if against else Decision.INCOMPLETE)
+    assert (record.failed if against else record.missing) == {MIDDLE: f"{kind}: ..."}
 
 
 def test_a_case_that_was_not_run_is_missing() -> None:
-    shown = ran()
-    del shown[LARGE]
-    found = decided(shown)
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {LARGE: "it was not run"}
-    cases = asked(plan(), KNOWN, "plan")
-    agreed = Agreed(plan(), b"")
-    assert decide(agreed, cases, RunShown(shown, TODAY, {LARGE: "too large"}), Outcome.PASSED).missing == {
-        LARGE: "too large"
-    }
+    shown = not_run(LARGE, ran())
+    assert missing(shown) == {LARGE: "it was not run"}
+    assert missing(shown, unrun={LARGE: "too large"}) == {LARGE: "too large"}
 
 
 def test_a_case_that_is_slow_counts_more_than_one_that_is_missing() -> None:
-    shown = ended(Kind.TOO_SLOW)
-    del shown[LARGE]
-    found = decided(shown)
-    assert found.decision is Decision.NOT_ACCEPTED
-    assert (list(found.failed), list(found.missing)) == ([MIDDLE], [LARGE])
+    record = decided(not_run(LARGE, ended(Kind.TOO_SLOW)))
+    assert record.decision is Decision.NOT_ACCEPTED
+    assert (list(record.failed), list(record.missing)) == ([MIDDLE], [LARGE])
 
 
 def test_a_run_that_is_no_evidence_accepts_nothing() -> None:
-    found = decided(ran(), spoiled="its logs were replayed")
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {"the run": "its logs were replayed"}
+    reason = "its logs were replayed"
+    assert missing(ran(), spoiled=reason) == {"the run": reason}
 
 
 def test_a_waiver_is_for_its_case_its_verdict_and_its_time() -> None:
-    found = decided(ended(Kind.TOO_SLOW), waivers=[WAIVER])
-    assert found.decision is Decision.ACCEPTED
-    assert [waived.case for waived in found.waived] == [MIDDLE]
+    record = decided(ended(Kind.TOO_SLOW), waivers=[WAIVER])
+    assert record.decision is Decision.ACCEPTED
+    assert [waived.case for waived in record.waived] == [MIDDLE]
     # Its case passed: nothing is waived.
     assert decided(ran(), waivers=[WAIVER]).waived == ()
 
@@ -119,26 +136,21 @@ def test_a_waiver_is_for_its_case_its_verdict_and_its_time() -> None:
 def test_a_waiver_that_does_not_count_says_why(
     shown: Mapping[str, Shown], begun: datetime.date, why: str
 ) -> None:
-    found = decided(shown, begun=begun, waivers=[WAIVER])
-    assert found.decision is not Decision.ACCEPTED
-    assert found.waived == ()
-    assert why in found.failed[MIDDLE]
+    record = decided(shown, begun=begun, waivers=[WAIVER])
+    assert record.decision is not Decision.ACCEPTED
+    assert record.waived == ()
+    assert why in record.failed[MIDDLE]
 
 
 def test_a_waiver_is_for_no_other_case_and_none_that_was_not_run() -> None:
-    assert (
-        decided(ended(Kind.TOO_SLOW), waivers=[{**WAIVER, "case": LARGE}]).decision is Decision.NOT_ACCEPTED
-    )
-    shown = ran()
-    del shown[MIDDLE]
-    assert decided(shown, waivers=[WAIVER]).decision is Decision.INCOMPLETE
+    record = decided(ended(Kind.TOO_SLOW), waivers=[{**WAIVER, "case": LARGE}])
+    assert record.decision is Decision.NOT_ACCEPTED
+    assert list(missing(not_run(MIDDLE, ran()), waivers=[WAIVER])) == [MIDDLE]
 
 
 def test_waivers_alone_accept_nothing() -> None:
     every = [{**WAIVER, "case": key} for key in (SMALL, MIDDLE, LARGE)]
-    found = decided(ran(kind=Kind.TOO_SLOW), waivers=every)
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {"the plan": "no case passed"}
+    assert missing(ran(kind=Kind.TOO_SLOW), waivers=every) == {"the plan": "no case passed"}
 
 
 @pytest.mark.parametrize(
@@ -150,22 +162,17 @@ def test_waivers_alone_accept_nothing() -> None:
     ],
 )
 def test_a_pass_by_other_numbers_is_missing(keys: dict[str, Any], facts: dict[str, Any], why: str) -> None:
-    shown = ran()
-    shown[LARGE] = replace(shown[LARGE], **facts)
-    found = decided(shown, **keys)
-    assert found.decision is Decision.INCOMPLETE
-    assert why in found.missing[LARGE]
-    assert decided(ran(), **keys).decision is Decision.ACCEPTED
+    assert why in missing(but(LARGE, **facts), **keys)[LARGE]
+    assert accepted(ran(), **keys)
 
 
 def test_a_case_must_have_run_as_often_as_the_plan_asks() -> None:
     always: dict[str, Any] = {"repeats": {"at_most": 3, "always": True}}
-    found = decided(ran(runs=2), **always)
-    assert found.missing[SMALL] == "it ran 2 times, and the plan asks for 3"
-    assert decided(ran(runs=3), **always).decision is Decision.ACCEPTED
+    assert missing(ran(runs=2), **always)[SMALL] == "it ran 2 times, and the plan asks for 3"
+    assert accepted(ran(runs=3), **always)
     assert (runs_of(plan(**always)), runs_of(plan())) == (Repeats(3, always=True), None)
     # Fewer runs told.
-    assert decided(ran(), repeats={"at_most": 3}).decision is Decision.ACCEPTED
+    assert accepted(ran(), repeats={"at_most": 3})
 
 
 @pytest.mark.parametrize(
@@ -180,62 +187,61 @@ def test_a_case_must_have_run_as_often_as_the_plan_asks() -> None:
 def test_a_number_that_the_site_wrote_by_hand_counts_if_the_plan_states_it(
     stated: dict[str, float], own: float | None, why: str
 ) -> None:
-    shown = ran()
-    shown[MIDDLE] = replace(shown[MIDDLE], number=own)
-    found = decided(shown, numbers=stated, tolerance={"slower": 0.05})
-    assert found.missing == ({MIDDLE: why} if why else {})
-    assert found.decision is (Decision.INCOMPLETE if why else Decision.ACCEPTED)
+    record = decided(but(MIDDLE, number=own), numbers=stated, tolerance={"slower": 0.05})
+    assert record.missing == ({MIDDLE: why} if why else {})
+    assert record.decision is (Decision.INCOMPLETE if why else Decision.ACCEPTED)
 
 
 def test_recorded_numbers_count_if_the_plan_says_so() -> None:
-    assert decided(ran(recorded="1"), recorded_baselines=True).decision is Decision.ACCEPTED
+    assert accepted(ran(recorded="1"), recorded_baselines=True)
+
+
+def test_a_pass_by_a_range_counts_only_if_the_plan_promises_it() -> None:
+    shown = ended(Kind.PASSED, by_range=True, published=None)
+    reason = "it was judged by its expected range, which the plan does not promise"
+    assert missing(shown) == {MIDDLE: reason}
+    assert accepted(shown, by="expected")
+    # The others have published numbers, of which the range is none.
+    assert missing(shown, by="expected", scaling=0.03) == {CURVE: f"{MIDDLE}: {NO_NUMBER}"}
 
 
 def test_every_node_must_have_been_part_of_a_case_that_passed() -> None:
-    assert decided(ran(), nodes=["n[64,128]", "n256"]).decision is Decision.ACCEPTED
-    found = decided(ran(), nodes=["n64", "N64", "n[256-258]"])
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {
+    assert accepted(ran(), nodes=["n[64,128]", "n256"])
+    assert missing(ran(), nodes=["n64", "N64", "n[256-258]"]) == {
         "nodes N64": "no case that passed ran on N64",
         "nodes n[256-258]": "no case that passed ran on n257, n258",
     }
     # That of a case that is waived has shown nothing.
-    waived = decided(ended(Kind.TOO_SLOW), nodes=["n128"], waivers=[WAIVER])
-    assert list(waived.missing) == ["nodes n128"]
+    assert list(missing(ended(Kind.TOO_SLOW), nodes=["n128"], waivers=[WAIVER])) == ["nodes n128"]
+
+
+CURVE, NO_NUMBER = "scaling of llama3/70b-bf16", "it has no baseline to compare its scaling with"
 
 
 def test_scaling_is_part_of_the_decision_if_the_plan_asks_for_it() -> None:
-    shown = ran()
-    shown[LARGE] = replace(shown[LARGE], pace=93.0 * 256)
-    assert decided(shown).decision is Decision.ACCEPTED
-    found = decided(shown, scaling=0.05)
-    assert found.decision is Decision.NOT_ACCEPTED
-    assert "scaling efficiency 93.0 % against 64 GPUs" in found.failed["scaling of llama3/70b-bf16"]
-    assert decided(shown, scaling=0.08).decision is Decision.ACCEPTED
+    shown = but(LARGE, pace=93.0 * 256)
+    assert accepted(shown)
+    record = decided(shown, scaling=0.05)
+    assert record.decision is Decision.NOT_ACCEPTED
+    assert "scaling efficiency 93.0 % against 64 GPUs" in record.failed[CURVE]
+    assert accepted(shown, scaling=0.08)
 
 
 def test_scaling_that_cannot_be_told_is_missing() -> None:
-    shown = ran()
-    shown[LARGE] = replace(shown[LARGE], published=None)
-    found = decided(shown, scaling=0.05)
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {
-        "scaling of llama3/70b-bf16": f"{LARGE}: it has no baseline to compare its scaling with"
-    }
+    assert missing(but(LARGE, published=None), scaling=0.05) == {CURVE: f"{LARGE}: {NO_NUMBER}"}
 
 
 def test_scaling_of_which_waivers_leave_one_scale_was_not_shown() -> None:
     shown = ended(Kind.TOO_SLOW)
     waived: dict[str, Any] = {"waivers": [WAIVER], "scaling": 0.05}
-    assert decided(shown, **waived).decision is Decision.ACCEPTED
-    found = decided(shown, cases=[SMALL, MIDDLE], **waived)
-    assert found.decision is Decision.INCOMPLETE
-    assert found.missing == {"scaling": "no two scales are left beside the waived cases"}
+    assert accepted(shown, **waived)
+    reason = "no two scales are left beside the waived cases"
+    assert missing(shown, cases=[SMALL, MIDDLE], **waived) == {"scaling": reason}
 
 
 def test_all_scales_that_are_as_slow_have_all_their_efficiency() -> None:
     """Their pace is what their own verdicts judge."""
-    assert decided(ran(pace=0.96), scaling=0.01).decision is Decision.ACCEPTED
+    assert accepted(ran(pace=0.96), scaling=0.01)
 
 
 @given(
@@ -252,12 +258,12 @@ def test_accepted_means_passed_or_waived(
         for (key, one), kind in zip(ran().items(), kinds, strict=True)
         if key not in left
     }
-    found = decided(shown, spoiled=spoiled, waivers=[{**WAIVER, "verdicts": waived}])
+    record = decided(shown, spoiled=spoiled, waivers=[{**WAIVER, "verdicts": waived}])
     fine = [key for key, one in shown.items() if one.kind is Kind.PASSED]
     waived_too = [MIDDLE] if MIDDLE in shown and shown[MIDDLE].kind in waived else []
-    accepted = {*fine, *waived_too} == {SMALL, MIDDLE, LARGE} and bool(fine) and not spoiled
-    assert (found.decision is Decision.ACCEPTED) == accepted
-    assert accepted == (not found.failed and not found.missing)
+    is_accepted = {*fine, *waived_too} == {SMALL, MIDDLE, LARGE} and bool(fine) and not spoiled
+    assert (record.decision is Decision.ACCEPTED) == is_accepted
+    assert is_accepted == (not record.failed and not record.missing)
 
 
 # The plan's file.
@@ -340,21 +346,3 @@ def test_a_short_text_of_many_nodes_fills_no_memory() -> None:
     found = node_names(",".join(f"n{number}[0-99999]" for number in range(100)))
     assert len(found) < 100_100
     assert {"n0[0-99999]", "n99[0-99999]"} & found == {"n99[0-99999]"}
-
-
-def test_a_pass_by_a_range_counts_only_if_the_plan_promises_it() -> None:
-    shown = ended(Kind.PASSED, by_range=True, published=None)
-    assert decided(shown).missing == {
-        MIDDLE: "it was judged by its expected range, which the plan does not promise"
-    }
-    assert decided(shown, by="expected").decision is Decision.ACCEPTED
-    # The others have published numbers, of which the range is none.
-    missing = decided(shown, by="expected", scaling=0.03).missing
-    assert missing == {
-        "scaling of llama3/70b-bf16": f"{MIDDLE}: it has no baseline to compare its scaling with"
-    }
-
-
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PASSED])
-def test_a_promised_range_makes_no_other_verdict_a_pass(kind: Kind) -> None:
-    assert decided(ended(kind), by="expected").decision is not Decision.ACCEPTED

@@ -24,32 +24,27 @@ CASES = [case for case in examples.llama3().cases if (case.size, case.dtype) == 
 SMALL, MIDDLE, LARGE = (case.key for case in CASES)
 
 
-def shown(*paces: float | None, published: tuple[float, ...] = (100.0, 98.0, 96.0)) -> dict[str, Shown]:
-    """A run in which each case had this pace of a GPU; None: its job broke."""
+def shown(*paces: float | None) -> dict[str, Shown]:
+    """A run in which each case had this pace of a GPU; None: its job broke. Published are 100, 98 and 96."""
     return {
         case.key: Shown(Kind.PASSED, "passed", pace=pace * case.gpus, published=number * case.gpus)
         if pace is not None
         else Shown(Kind.INFRASTRUCTURE, "infrastructure: a node died")
-        for case, pace, number in zip(CASES, paces, published, strict=True)
+        for case, pace, number in zip(CASES, paces, (100.0, 98.0, 96.0), strict=True)
     }
 
 
 def record() -> CaseRecord:
     """That of a case whose steady steps took 10 s."""
-    judged = examples.judged(
-        examples.case(),
-        examples.outcome(),
-        examples.parse(examples.nemo2_text([10.0] * 49 + [12.0])),
-        examples.baseline(),
-    )
-    return record_of(judged)
+    log = examples.parse(examples.nemo2_text([10.0] * 49 + [12.0]))
+    return record_of(examples.judged(examples.case(), examples.outcome(), log, examples.baseline()))
 
 
 def curve(
-    found: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()
+    shown: dict[str, Shown], *, tolerance: float | None = 0.05, waived: tuple[str, ...] = ()
 ) -> Scaling:
-    [made] = curves(CASES, found, tolerance, waived)
-    return made
+    [curve] = curves(CASES, shown, tolerance, waived)
+    return curve
 
 
 def named(recipe: str, **chosen: str) -> list[list[str]]:
@@ -163,16 +158,13 @@ def test_a_single_scale_has_no_scaling() -> None:
 
 
 def test_the_efficiency_is_against_the_smallest_scale_and_its_limit_is_the_published_one() -> None:
-    found = curve(shown(110, 104.5, 99))
-    assert [scale.efficiency for scale in found.scales] == pytest.approx([1, 0.95, 0.9])
-    assert [scale.published_efficiency for scale in found.scales] == pytest.approx([1, 0.98, 0.96])
-    assert [scale.limit for scale in found.scales] == [
-        None,
-        pytest.approx(0.95 * 0.98),
-        pytest.approx(0.95 * 0.96),
-    ]
-    assert (len(found.short), found.missing) == (1, [])
-    assert found.short[0].startswith(f"{LARGE}: scaling efficiency 90.0 % against 64 GPUs")
+    made = curve(shown(110, 104.5, 99))
+    assert [scale.efficiency for scale in made.scales] == pytest.approx([1, 0.95, 0.9])
+    assert [scale.published_efficiency for scale in made.scales] == pytest.approx([1, 0.98, 0.96])
+    assert made.scales[0].limit is None
+    assert [scale.limit for scale in made.scales[1:]] == pytest.approx([0.95 * 0.98, 0.95 * 0.96])
+    assert (len(made.short), made.missing) == (1, [])
+    assert made.short[0].startswith(f"{LARGE}: scaling efficiency 90.0 % against 64 GPUs")
 
 
 @pytest.mark.parametrize("short", [0.0, 1e-9])
@@ -181,49 +173,62 @@ def test_the_limit_itself_is_enough(short: float) -> None:
     assert bool(found.short) == bool(short)
 
 
-def test_a_scale_without_a_valid_run_is_missing_and_no_pass() -> None:
-    found = curve(shown(100, None, 96))
-    assert found.missing == [f"{MIDDLE}: infrastructure: a node died"]
-    assert found.short == []
-    assert curve({LARGE: shown(100, 98, 96)[LARGE]}).missing == [
-        f"{SMALL}: it was not run",
-        f"{MIDDLE}: it was not run",
-    ]
+BROKE, NOT_RUN = "infrastructure: a node died", "it was not run"
+NO_NUMBER = "it has no baseline to compare its scaling with"
+
+
+def but(key: str, **facts: Any) -> dict[str, Shown]:
+    """A run as published, but for these facts of one case."""
+    run = shown(100, 98, 96)
+    return run | {key: replace(run[key], **facts)}
+
+
+@pytest.mark.parametrize(
+    ("run", "missing"),
+    [
+        (shown(100, None, 96), {MIDDLE: BROKE}),
+        ({LARGE: shown(100, 98, 96)[LARGE]}, {SMALL: NOT_RUN, MIDDLE: NOT_RUN}),
+        # The next scale does not take the place of a smallest one that is missing.
+        (shown(None, 98, 50), {SMALL: BROKE}),
+        (but(SMALL, kind=Kind.NO_BASELINE, published=None), {SMALL: NO_NUMBER}),
+        (but(SMALL, kind=Kind.INVALID, headline="invalid: ...", pace=None), {SMALL: "invalid: ..."}),
+    ],
+    ids=["broke", "not run", "the smallest broke", "no baseline", "not valid"],
+)
+def test_a_scale_without_a_valid_run_is_missing_and_no_pass(
+    run: dict[str, Shown], missing: dict[str, str]
+) -> None:
+    made = curve(run)
+    assert made.missing == [f"{key}: {reason}" for key, reason in missing.items()]
+    assert made.short == []
 
 
 def test_the_next_scale_does_not_take_the_place_of_a_smallest_one_that_is_missing() -> None:
-    found = curve(shown(None, 98, 50))
-    assert found.missing == [f"{SMALL}: infrastructure: a node died"]
-    assert [scale.efficiency for scale in found.scales] == [None, None, None]
+    assert [scale.efficiency for scale in curve(shown(None, 98, 50)).scales] == [None, None, None]
 
 
-def test_a_case_without_a_baseline_says_nothing_of_scaling() -> None:
-    told = shown(100, 98, 96)
-    told[SMALL] = replace(told[SMALL], kind=Kind.NO_BASELINE, published=None)
-    assert curve(told).missing == [f"{SMALL}: it has no baseline to compare its scaling with"]
-
-
-def test_a_smallest_scale_that_is_not_valid_is_missing() -> None:
-    told = shown(100, 98, 96)
-    told[SMALL] = replace(told[SMALL], kind=Kind.INVALID, headline="invalid: ...", pace=None)
-    assert curve(told).missing == [f"{SMALL}: invalid: ..."]
-
-
-def test_a_waived_case_is_neither_judged_nor_compared_with() -> None:
-    assert curve(shown(100, None, 96), waived=(MIDDLE,)).missing == []
-    found = curve(shown(200, 98, 96), waived=(SMALL,))
-    assert (found.short, found.missing) == ([], [])
-    assert found.scales[2].efficiency == pytest.approx(96 / 98)
-    alone = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE))
-    assert (alone.short, alone.missing) == ([], [])
-    none = curve(shown(100, 98, 50), waived=(SMALL, MIDDLE, LARGE))
-    assert (none.short, none.missing) == ([], [])
+@pytest.mark.parametrize(
+    ("paces", "waived"),
+    [
+        ((100, None, 96), (MIDDLE,)),
+        ((200, 98, 96), (SMALL,)),
+        ((100, 98, 50), (SMALL, MIDDLE)),
+        ((100, 98, 50), (SMALL, MIDDLE, LARGE)),
+    ],
+)
+def test_a_waived_case_is_neither_judged_nor_compared_with(
+    paces: tuple[float | None, ...], waived: tuple[str, ...]
+) -> None:
+    made = curve(shown(*paces), waived=waived)
+    assert (made.short, made.missing) == ([], [])
+    if waived == (SMALL,):
+        assert made.scales[2].efficiency == pytest.approx(96 / 98)
 
 
 def test_nothing_is_judged_if_nobody_asks_for_it() -> None:
-    found = curve(shown(100, 50, None), tolerance=None)
-    assert [scale.efficiency for scale in found.scales] == [1, 0.5, None]
-    assert (found.short, found.missing) == ([], [])
+    made = curve(shown(100, 50, None), tolerance=None)
+    assert [scale.efficiency for scale in made.scales] == [1, 0.5, None]
+    assert (made.short, made.missing) == ([], [])
 
 
 @pytest.mark.parametrize(

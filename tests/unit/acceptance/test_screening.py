@@ -17,7 +17,7 @@ from plugins.acceptance.screening import NodeLists, compares, heat_map, print_sc
 from plugins.record.case import CaseRecord, EarlierJob, JobRecord, Means
 from plugins.record.folder import FAILING_NODES, PASSING_NODES
 from plugins.record.job import Job, JobRef, JobState, Phase
-from plugins.record.summary import NodeState, Screening
+from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
 from plugins.reports.ci_files import ctrf, metrics, verdicts
 from plugins.reports.page import PageReport
@@ -65,18 +65,37 @@ def screened(
     return result
 
 
-def states(result: Screening) -> dict[str, NodeState]:
-    return {node.node: node.state for node in result.nodes}
+def states(result: Screening) -> set[NodeState]:
+    return {node.state for node in result.nodes}
+
+
+def state_of(last: CaseRecord) -> tuple[NodeState, str]:
+    """The state of this node beside eight healthy ones, and the reason."""
+    node = next(node for node in screened([*fleet(8), last]).nodes if node.node == last.job.nodes)
+    return node.state, node.reason
+
+
+def by_baseline(records: Sequence[CaseRecord]) -> Screening:
+    """The screening if each of these nodes passed by a baseline."""
+    return screened([replace(record, verdict=Kind.PASSED) for record in records])
+
+
+def slow_ones(last: int, slowness: float, first: int = 1) -> dict[int, float]:
+    return dict.fromkeys(range(first, last + 1), slowness)
+
+
+def gpus(*numbers: int) -> list[str]:
+    return [f"gpu{number:03}" for number in numbers]
 
 
 def having(result: Screening, state: NodeState) -> list[str]:
-    return [node.node for node in result.having(state)]
+    return sorted(node.node for node in result.having(state))
 
 
 @pytest.mark.parametrize("count", [3, 4, 8, 16, 64, 256])
 def test_healthy_nodes_pass(count: int) -> None:
     result = screened(fleet(count))
-    assert set(states(result).values()) == {NodeState.PASSING}
+    assert states(result) == {NodeState.PASSING}
     assert result.unlike == ()
     assert "0 failing, 0 not judged" in result.headline
 
@@ -114,9 +133,8 @@ def test_the_cause_of_a_verdict_is_not_repeated() -> None:
 )
 def test_a_node_fails_by_the_verdict_on_its_case(verdict: Kind, ran: bool, state: NodeState) -> None:
     result = screened([*fleet(8), record("gpu009", 0.0, verdict, ran)])
-    assert states(result)["gpu009"] is state
-    assert result.nodes[0].node == "gpu009"
-    assert result.nodes[0].reason == f"{verdict}: because"
+    node = result.nodes[0]
+    assert (node.node, node.state, node.reason) == ("gpu009", state, f"{verdict}: because")
     assert len(having(result, NodeState.PASSING)) == 8
 
 
@@ -130,28 +148,22 @@ def test_without_a_baseline_the_peers_decide() -> None:
 def test_too_few_nodes_are_not_compared(count: int) -> None:
     """A node without a baseline has then been compared with nothing."""
     result = screened(fleet(count, {1: 0.5}, verdict=Kind.NO_BASELINE))
-    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert states(result) == {NodeState.NOT_JUDGED}
     assert result.limit is None
     assert "too few were measured" in result.headline
-    assert set(states(screened(fleet(count))).values()) == {NodeState.PASSING}
+    assert states(screened(fleet(count))) == {NodeState.PASSING}
 
 
 def test_two_kinds_of_nodes_accuse_nobody_and_the_slower_kind_does_not_pass() -> None:
-    slower = dict.fromkeys(range(1, 7), 0.04)
-    result = screened(fleet(16, slower, noise=0.002))
+    result = screened(fleet(16, slow_ones(6, 0.04), noise=0.002))
     assert having(result, NodeState.FAILING) == []
-    assert (
-        sorted(having(result, NodeState.NOT_JUDGED))
-        == sorted(result.unlike)
-        == [f"gpu{n:03}" for n in slower]
-    )
+    assert having(result, NodeState.NOT_JUDGED) == sorted(result.unlike) == gpus(*range(1, 7))
     assert "two kinds of nodes: 10 take about 1.7" in result.headline
 
 
 @pytest.mark.parametrize(("fast", "slow"), [(1, 2), (1, 3), (2, 3), (3, 4), (3, 5), (5, 11)])
 def test_slow_nodes_do_not_pass_because_most_are_slow(fast: int, slow: int) -> None:
-    loss = dict.fromkeys(range(1, slow + 1), 0.3)
-    result = screened(fleet(fast + slow, loss, verdict=Kind.NO_BASELINE, noise=0.001))
+    result = screened(fleet(fast + slow, slow_ones(slow, 0.3), verdict=Kind.NO_BASELINE, noise=0.001))
     assert having(result, NodeState.FAILING) == []
     assert len(having(result, NodeState.NOT_JUDGED)) == len(result.unlike) == slow
     assert f"two kinds of nodes: {fast} take about" in result.headline
@@ -160,35 +172,31 @@ def test_slow_nodes_do_not_pass_because_most_are_slow(fast: int, slow: int) -> N
 @pytest.mark.parametrize(("fast", "slow"), [(1, 4), (3, 10), (1, 255), (50, 206)])
 def test_slow_nodes_do_not_pass_beside_a_few_fast_ones(fast: int, slow: int) -> None:
     """Fewer than a quarter are no kind; a baseline tells that the others are well."""
-    loss = dict.fromkeys(range(1, slow + 1), 0.08)
-    records = fleet(fast + slow, loss, verdict=Kind.NO_BASELINE, noise=0.003)
+    records = fleet(fast + slow, slow_ones(slow, 0.08), verdict=Kind.NO_BASELINE, noise=0.003)
     result = screened(records)
-    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert states(result) == {NodeState.NOT_JUDGED}
     assert f"; {fast} take about 1." in result.headline
     assert not compares(result)
-    passed = screened([replace(record, verdict=Kind.PASSED) for record in records])
-    assert set(states(passed).values()) == {NodeState.PASSING}
-    assert compares(passed)
+    assert states(by_baseline(records)) == {NodeState.PASSING}
+    assert compares(by_baseline(records))
 
 
 @pytest.mark.parametrize("fast", [60, 62, 63])
 def test_slow_nodes_are_not_of_a_kind_that_is_filled_up_with_them(fast: int) -> None:
     """Of 256 nodes a kind has 64 at least."""
-    loss = dict.fromkeys(range(fast + 1, 257), 0.08)
-    result = screened(fleet(256, loss, verdict=Kind.NO_BASELINE, noise=0.003))
+    result = screened(fleet(256, slow_ones(256, 0.08, fast + 1), verdict=Kind.NO_BASELINE, noise=0.003))
     assert "two kinds of nodes: 64 take about" in result.headline
-    assert sorted(having(result, NodeState.PASSING)) == [f"gpu{number:03}" for number in range(1, fast + 1)]
+    assert having(result, NodeState.PASSING) == gpus(*range(1, fast + 1))
 
 
 @pytest.mark.parametrize("half", [2, 3])
 def test_nodes_that_scatter_too_much_pass_by_a_baseline_alone(half: int) -> None:
     """Two of four nodes are 30 % slower, and the limit by their scatter is above 90 %."""
-    records = fleet(2 * half, dict.fromkeys(range(1, half + 1), 0.3), verdict=Kind.NO_BASELINE)
+    records = fleet(2 * half, slow_ones(half, 0.3), verdict=Kind.NO_BASELINE)
     result = screened(records)
-    assert set(states(result).values()) == {NodeState.NOT_JUDGED}
+    assert states(result) == {NodeState.NOT_JUDGED}
     assert "they scatter too much to pass beside each other" in result.headline
-    passed = [replace(record, verdict=Kind.PASSED) for record in records]
-    assert set(states(screened(passed)).values()) == {NodeState.PASSING}
+    assert states(by_baseline(records)) == {NodeState.PASSING}
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
@@ -241,15 +249,14 @@ def test_a_job_that_others_ended_accuses_no_node(raw: str, reason: str, state: N
     assert verdict.kind is Kind.INFRASTRUCTURE
     ended = record("gpu009", verdict=verdict.kind)
     ended = replace(ended, headline=verdict.headline, job=JobRecord.of(outcome.job))
-    node = screened([*fleet(8), ended]).nodes[0]
-    assert (node.node, node.state, node.reason) == ("gpu009", state, ended.headline)
+    assert state_of(ended) == (state, ended.headline)
 
 
 def test_a_job_that_the_session_cancelled_because_it_hung_accuses_its_node() -> None:
     ended = record("gpu009", verdict=Kind.INFRASTRUCTURE)
     job = replace(ended.job, state="CANCELLED by 1000")
     ended = replace(ended, headline="infrastructure: no new step for 600 s, the last was 3", job=job)
-    assert states(screened([*fleet(8), ended]))["gpu009"] is NodeState.FAILING
+    assert state_of(ended)[0] is NodeState.FAILING
 
 
 @pytest.mark.parametrize(
@@ -266,19 +273,15 @@ def test_a_job_that_the_session_cancelled_because_it_hung_accuses_its_node() -> 
 def test_a_node_on_which_a_job_broke_does_not_pass_by_the_next_one(
     raw: str, nodes: str, failure: Any, state: NodeState
 ) -> None:
-    last = record("gpu009")
-    state_before = JobState(raw=raw, nodes=nodes)
-    broken = EarlierJob.of(Job(ref=JobRef("proxy", "x", "x"), state=state_before, failure=failure))
-    last = replace(
-        last, earlier_jobs=(broken,), remarks=("1 job of this case ended as infrastructure before",)
-    )
-    node = next(node for node in screened([*fleet(8), last]).nodes if node.node == "gpu009")
-    assert (node.state, node.reason) == (state, last.remarks[0])
+    before = Job(ref=JobRef("proxy", "x", "x"), state=JobState(raw=raw, nodes=nodes), failure=failure)
+    remark = "1 job of this case ended as infrastructure before"
+    last = replace(record("gpu009"), earlier_jobs=(EarlierJob.of(before),), remarks=(remark,))
+    assert state_of(last) == (state, remark)
 
 
 def test_a_job_that_a_stopped_session_cancelled_accuses_no_node() -> None:
     stopped = replace(record("gpu009", verdict=Kind.INFRASTRUCTURE), configuration=None)
-    assert states(screened([*fleet(8), stopped]))["gpu009"] is NodeState.NOT_JUDGED
+    assert state_of(stopped)[0] is NodeState.NOT_JUDGED
 
 
 def test_what_is_no_evidence_is_no_peer() -> None:
@@ -307,37 +310,34 @@ def large() -> tuple[list[CaseRecord], Screening]:
     return records, screened(records, LEAVES)
 
 
+@pytest.fixture
+def summary(large: tuple[list[CaseRecord], Screening], tmp_path: Path) -> Summary:
+    records, result = large
+    return replace(example_run.make(tmp_path, kinds=()), cases=tuple(records), screening=result)
+
+
 def test_the_terminal_shows_the_worst_first(large: tuple[list[CaseRecord], Screening]) -> None:
     text = io.StringIO()
     print_screening(large[1], text, 120, colour=False)
     lines = text.getvalue().splitlines()
     assert lines[0].split()[:3] == ["node", "state", "s/step"]
-    assert [line.split()[0] for line in lines[1:] if line.startswith("gpu")][:4] == [
-        "gpu017",
-        "gpu200",
-        "gpu041",
-        "gpu091",
-    ]
+    nodes = [line.split()[0] for line in lines[1:] if line.startswith("gpu")]
+    assert nodes[:4] == gpus(17, 200, 41, 91)
     assert lines[-2] == "and 242 nodes that pass and are as fast as these or faster"
-    assert lines[-1].startswith(
-        "256 nodes, 3 failing (gpu017, gpu200, gpu041), 1 not judged (gpu091), 252 passing; what is "
-    )
+    counts = "256 nodes, 3 failing (gpu017, gpu200, gpu041), 1 not judged (gpu091), 252 passing; what is "
+    assert lines[-1].startswith(counts)
 
 
 def test_the_map_has_a_row_for_each_leaf(large: tuple[list[CaseRecord], Screening]) -> None:
     rows = heat_map(large[1])
     assert list(rows) == [f"leaf{number:02}" for number in range(8)]
-    assert [node.node for node in rows["leaf00"]] == [f"gpu{number:03}" for number in range(1, 33)]
+    assert [node.node for node in rows["leaf00"]] == gpus(*range(1, 33))
     shades = {node.node: shade(large[1], node) for nodes in rows.values() for node in nodes}
     assert (shades["gpu017"], shades["gpu200"], shades["gpu041"]) == (5, 5, 5)
     assert list(heat_map(screened(fleet(40)))) == ["gpu001 to gpu032", "gpu033 to gpu040"]
 
 
-def test_the_page_and_the_lists_have_each_node(
-    large: tuple[list[CaseRecord], Screening], tmp_path: Path
-) -> None:
-    records, result = large
-    summary = replace(example_run.make(tmp_path, kinds=()), cases=tuple(records), screening=result)
+def test_the_page_and_the_lists_have_each_node(summary: Summary, tmp_path: Path) -> None:
     html, markdown = PageReport().render(tmp_path, summary)
     for number in range(1, 257):
         assert html.count(f'id="node-gpu{number:03}"') == html.count(f'href="#node-gpu{number:03}"') == 1
@@ -347,17 +347,14 @@ def test_the_page_and_the_lists_have_each_node(
     assert 'id="verdicts"' not in html
     assert markdown.index("| gpu017 |") < markdown.index("| gpu001 |")
     assert "## Verdicts" not in markdown
-    assert f"- screening: `{result.headline}`" in verdicts(summary, 1 << 20)
+    assert summary.screening is not None
+    assert f"- screening: `{summary.screening.headline}`" in verdicts(summary, 1 << 20)
     NodeLists().write(summary, tmp_path)
     assert (tmp_path / FAILING_NODES).read_text() == "gpu017\ngpu041\ngpu200\n"
     assert len((tmp_path / PASSING_NODES).read_text().splitlines()) == 252
 
 
-def test_ci_reads_that_a_node_is_slow_whose_own_case_passed(
-    large: tuple[list[CaseRecord], Screening], tmp_path: Path
-) -> None:
-    records, result = large
-    summary = replace(example_run.make(tmp_path, kinds=()), cases=tuple(records), screening=result)
+def test_ci_reads_that_a_node_is_slow_whose_own_case_passed(summary: Summary) -> None:
     *cases, peers = ctrf(summary)["results"]["tests"]
     slow = next(case for case in cases if case["name"].endswith(".gpu200"))
     assert (slow["status"], peers["name"], peers["status"]) == ("passed", "test_peers", "failed")

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from fixtures.fleet.controller import Fleet
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
-from fixtures.runs.ledger import Ledger
-from fixtures.runs.planned import PlannedJob
 from plugins.base.errors import Infrastructure, SiteError, Unreachable
 from plugins.recipes.cases import Case
-from plugins.record.job import Job, JobRef
-from plugins.record.lines import JOBS_LOG
+from plugins.record.job import JobRef
 from tests.unit import examples
-from tests.unit.cluster import BROKEN, NARROW, RUNNING, Cluster, Session, Site, Start, told
+from tests.unit.cluster import BROKEN, NARROW, Cluster, Session, Start, failing, until
 from tests.unit.examples import nemo2_line
 from tests.unit.jobs_log import planned
 from tests.unit.modes.test_saved_checkpoints import NAME, SAVES, left, steps
@@ -27,7 +21,7 @@ from tests.unit.modes.test_saved_checkpoints import NAME, SAVES, left, steps
 SAVE = examples.case("70b-checkpoint-fp8-512gpus")
 LOAD = examples.case("70b-checkpoint-load-fp8-512gpus")
 OTHER = examples.case("70b-checkpoint-bf16-256gpus")
-WHOLE = "\n".join([*steps(), *SAVES]) + "\n"
+UNSAVED, WHOLE = ("\n".join([*steps(), *saves, ""]) for saves in ([], SAVES))
 
 
 class Storage(Cluster):
@@ -35,7 +29,7 @@ class Storage(Cluster):
 
     def __init__(self, *saves: Case) -> None:
         super().__init__()
-        self.found = left()
+        self.artefacts = left()
         self.kept: set[str] = set()
         self.most = 0
         self.loaded: list[str] = []
@@ -56,7 +50,7 @@ class Storage(Cluster):
         return ref
 
     def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
-        return self.found.model_dump_json(), True
+        return self.artefacts.model_dump_json(), True
 
     def discard(self, job: JobRef) -> str:
         assert self.gate.wait(60)
@@ -74,57 +68,47 @@ def cluster() -> Storage:
     return Storage(SAVE, OTHER)
 
 
-def ends(session: Session, *cases: Case) -> Sequence[str]:
+def ends(session: Session) -> list[str]:
+    """How the cases ended, in the order in which they were given."""
     entries = session.finish()
-    return [entries[case.id].failure for case in cases]
+    return [entries[case.id].failure for case in session.cases]
 
 
-def entry(session: Session, case: Case) -> Job:
-    return session.entries()[case.id]
+def breaks(cluster: Storage) -> None:
+    """Let the first job of `SAVE` break before it saves."""
+    cluster.ends[SAVE.id], cluster.logs[SAVE.id] = [BROKEN], UNSAVED
 
 
 def test_the_load_follows_its_save_with_its_path_and_then_nothing_is_left(
     cluster: Storage, start: Start
 ) -> None:
     session = start(LOAD, SAVE)
-    assert ends(session, SAVE, LOAD) == ["", ""]
+    assert ends(session) == ["", ""]
     assert cluster.submitted == [SAVE.id, LOAD.id]
-    assert cluster.loaded == [f"{cluster.found.folder}/{NAME}"]
+    assert cluster.loaded == [f"{cluster.artefacts.folder}/{NAME}"]
     assert cluster.kept == set()
-    assert any(f"{SAVE.key}: its checkpoint in /lustre/1 is removed" in line for line in told(session))
+    assert f"{SAVE.key}: its checkpoint in /lustre/1 is removed" in session.messages()
     assert to_remove(session.ledger) == []
-
-
-def test_a_save_alone_is_removed_at_its_end(cluster: Storage, start: Start) -> None:
-    assert ends(start(SAVE), SAVE) == [""]
-    assert cluster.kept == set()
 
 
 def test_a_kept_checkpoint_is_told_and_no_sweep_removes_it(cluster: Storage, start: Start) -> None:
     session = start(SAVE, LOAD, policy=Policy(keep_checkpoints=True))
-    assert ends(session, SAVE, LOAD) == ["", ""]
+    assert ends(session) == ["", ""]
     assert cluster.kept == {SAVE.id}
-    said = [line for line in told(session) if "is kept; to remove it: ssh login01 rm -r /lustre/1" in line]
-    assert len(said) == 1
+    advice = "is kept; to remove it: ssh login01 rm -r /lustre/1"
+    assert sum(advice in line for line in session.messages()) == 1
     assert to_remove(session.ledger) == []
     # A session that goes on with the run knows it.
     assert is_kept(session.ledger, OTHER.key)
 
 
 def test_no_load_waits_for_a_save_that_this_session_does_not_run(cluster: Storage, tmp_path: Path) -> None:
-    path = tmp_path / JOBS_LOG
-    ledger = Ledger.create(path, "run-1", "lab")
-    ledger.plan([planned(case, "slurm", case.id) for case in (SAVE, LOAD)])
-    plan = PlannedJob(LOAD, "slurm", JobRef(LOAD.recipe, LOAD.id, LOAD.id), "nemo2")
-    fleet = Fleet(tmp_path, ledger, [plan], {"slurm": cluster}, {"slurm": Site(gpu="h100")}, Policy())
-    fleet.start()
-    for thread in fleet._threads:
-        thread.join(60)
-    ended = ledger.entry(LOAD.key)
-    fleet.stop()
-    assert ended is not None
-    assert (ended.failure, cluster.submitted) == ("interrupted", [])
-    assert f"this session does not run {SAVE.id}" in ended.message
+    session = Session(tmp_path, cluster, [LOAD, SAVE], Policy())
+    session.resume(tmp_path, cluster, [planned(LOAD, "slurm", LOAD.id)])
+    until(lambda: session.job(LOAD).status == "ended")
+    session.fleet.stop()
+    assert (session.job(LOAD).failure, cluster.submitted) == ("interrupted", [])
+    assert f"this session does not run {SAVE.id}" in session.job(LOAD).message
 
 
 def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(
@@ -132,14 +116,11 @@ def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(
 ) -> None:
     cluster.gate.clear()
     session = start(SAVE, LOAD, OTHER, NARROW)
-    deadline = time.monotonic() + 60
-    while any(entry(session, case).status != "ended" for case in (SAVE, LOAD, NARROW)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: all(session.job(case).status == "ended" for case in (SAVE, LOAD, NARROW)))
     # The first is not removed yet.
     assert OTHER.id not in cluster.submitted
     cluster.gate.set()
-    assert ends(session, OTHER) == [""]
+    assert ends(session) == [""] * 4
     assert (cluster.most, cluster.kept) == (1, set())
 
 
@@ -157,44 +138,31 @@ def test_one_checkpoint_is_there_at_a_time_and_other_cases_are_not_held_up(
 def test_without_a_whole_checkpoint_the_load_is_never_submitted(
     cluster: Storage, start: Start, fault: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if fault == "died":
-        cluster.ends[SAVE.id], cluster.logs[SAVE.id] = [BROKEN], "\n".join(steps()) + "\n"
-    elif fault == "cut off":
-        cluster.found = left(without="metadata.json")
-    elif fault == "no line":
-        cluster.logs[SAVE.id] = "\n".join(steps()) + "\n"
-    elif fault == "no room":
-
-        def refuse(name: str) -> None:
-            raise SiteError("site big: its checkpoint takes 988 GB")
-
-        cluster.on_submit = refuse
-    elif fault == "unseen":
-
-        def fail(*_: object) -> tuple[str, bool]:
-            raise Infrastructure("nobody knows the folder of its job")
-
-        monkeypatch.setattr(cluster, "examine", fail)
-    else:
-        monkeypatch.setattr(cluster, "examine", lambda *_: (cluster.found.model_dump_json(), True))
-        monkeypatch.setattr("fixtures.fleet.checkpoints.read_artefacts", _damaged)
-    session = start(SAVE, LOAD)
-    session.finish()
-    assert entry(session, LOAD).failure == "skipped"
-    assert f"{SAVE.id} saved nothing that can be loaded: " in entry(session, LOAD).message
-    assert why in entry(session, LOAD).message
-    assert cluster.submitted == [SAVE.id]
-    assert cluster.kept == set()
-
-
-def _damaged(folder: Path) -> None:
-    raise Infrastructure("artefacts.json is damaged: its text: Invalid JSON")
+    match fault:
+        case "died":
+            breaks(cluster)
+        case "cut off":
+            cluster.artefacts = left(without="metadata.json")
+        case "no line":
+            cluster.logs[SAVE.id] = UNSAVED
+        case "no room":
+            cluster.on_submit = failing(SiteError("site big: its checkpoint takes 988 GB"))
+        case "unseen":
+            cluster.use(examine=failing(Infrastructure("nobody knows the folder of its job")))
+        case "damaged":
+            damaged = Infrastructure("artefacts.json is damaged: its text: Invalid JSON")
+            monkeypatch.setattr("fixtures.fleet.checkpoints.read_artefacts", failing(damaged))
+    entry = start(LOAD, SAVE).end()
+    assert entry.failure == "skipped"
+    assert f"{SAVE.id} saved nothing that can be loaded: " in entry.message
+    assert why in entry.message
+    assert (cluster.submitted, cluster.kept) == ([SAVE.id], set())
 
 
 def test_a_try_that_failed_leaves_nothing_for_the_next_one(cluster: Storage, start: Start) -> None:
-    cluster.ends[SAVE.id], cluster.logs[SAVE.id] = [BROKEN], "\n".join(steps()) + "\n"
+    breaks(cluster)
     session = start(SAVE, policy=Policy(retries=1))
-    assert ends(session, SAVE) == [""]
+    assert ends(session) == [""]
     assert cluster.submitted == [SAVE.id, f"{SAVE.id}-try2"]
     assert (cluster.most, cluster.kept) == (1, set())
     assert (session.fleet.folder / SAVE.key / "try-1" / "artefacts.json").exists()
@@ -208,28 +176,26 @@ def test_a_removal_that_fails_is_told_and_left_to_the_next_sweep(
 ) -> None:
     cluster.trouble = error
     session = start(SAVE)
-    assert ends(session, SAVE) == [""]
-    said = [line for line in told(session) if f"its checkpoint is NOT removed: {error}" in line]
-    assert len(said) == 1
-    assert "by hand: ssh login01 rm -r /lustre/1" in said[0]
+    assert ends(session) == [""]
+    (line,) = (line for line in session.messages() if f"its checkpoint is NOT removed: {error}" in line)
+    assert "by hand: ssh login01 rm -r /lustre/1" in line
     assert to_remove(session.ledger) == [SAVE.key]
 
 
 def test_a_session_that_is_stopped_removes_what_its_job_saved(cluster: Storage, start: Start) -> None:
-    cluster.ends[SAVE.id] = [RUNNING]
+    cluster.run(SAVE)
     session = start(SAVE, LOAD)
-    while SAVE.id not in cluster.submitted or entry(session, SAVE).status != "submitted":
-        time.sleep(0.01)
+    session.await_submitted(SAVE)
     session.fleet.stop()
-    assert ends(session, SAVE, LOAD) == ["interrupted", "interrupted"]
+    assert ends(session) == ["interrupted", "interrupted"]
     assert cluster.kept == set()
     assert not is_left(session.ledger, SAVE.key)
 
 
 def test_what_a_try_left_that_could_not_be_removed_then_is_removed_at_the_end(
-    cluster: Storage, start: Start, monkeypatch: pytest.MonkeyPatch
+    cluster: Storage, start: Start
 ) -> None:
-    cluster.ends[SAVE.id], cluster.logs[SAVE.id] = [BROKEN], "\n".join(steps()) + "\n"
+    breaks(cluster)
     discard, refused = cluster.discard, [Unreachable("ssh: no answer")]
 
     def once(job: JobRef) -> str:
@@ -237,8 +203,8 @@ def test_what_a_try_left_that_could_not_be_removed_then_is_removed_at_the_end(
             raise refused.pop()
         return discard(job)
 
-    monkeypatch.setattr(cluster, "discard", once)
+    cluster.use(discard=once)
     session = start(SAVE, policy=Policy(retries=1))
-    assert ends(session, SAVE) == [""]
+    assert ends(session) == [""]
     assert cluster.kept == set()
     assert to_remove(session.ledger) == []

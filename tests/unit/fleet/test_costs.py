@@ -21,7 +21,7 @@ from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState
 from tests.unit import examples
 from tests.unit.chosen import chosen
-from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start, until
+from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start
 
 
 @pytest.mark.parametrize(("together", "questions"), [(32, 1), (2, 2)])
@@ -30,21 +30,11 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
 ) -> None:
     """What they left is removed together, and their ends are one line of the ledger."""
     cases = (WIDE, MIDDLE, NARROW, examples.case("15b-bf16-64gpus", "nemotron4"))
-    read: list[int] = []
-    checked: list[int] = []
-    removed: list[int] = []
-    ended: list[int] = []
+    read, checked, removed, ended = (list[int]() for _ in range(4))
     end_all = Ledger.end_all
-
-    def note_ends(ledger: Ledger, ends: Mapping[str, Any]) -> None:
-        ended.append(len(ends))
-        end_all(ledger, ends)
 
     def poll(jobs: Sequence[JobRef]) -> dict[JobRef, JobState]:
         return dict.fromkeys(jobs, DONE if len(jobs) == len(cases) else RUNNING)
-
-    def read_ahead(places: Mapping[JobRef, LogPlace]) -> None:
-        read.append(len(places))
 
     def check_ahead(places: Mapping[JobRef, LogPlace]) -> None:
         assert all(place.offset for place in places.values())
@@ -54,18 +44,27 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
         removed.append(len(jobs))
         return {}
 
+    def note_ends(ledger: Ledger, ends: Mapping[str, Any]) -> None:
+        ended.append(len(ends))
+        end_all(ledger, ends)
+
     monkeypatch.setattr(follow, "_TOGETHER", together)
-    monkeypatch.setattr(cluster, "poll", poll)
-    monkeypatch.setattr(cluster, "read_ahead", read_ahead)
-    monkeypatch.setattr(cluster, "check_ahead", check_ahead)
-    monkeypatch.setattr(cluster, "release", release)
     monkeypatch.setattr(Ledger, "end_all", note_ends)
+    cluster.use(
+        poll=poll,
+        read_ahead=lambda places: read.append(len(places)),
+        check_ahead=check_ahead,
+        release=release,
+    )
     entries = start(*cases).finish()
     assert {entry.failure for entry in entries.values()} == {""}
     assert checked == [len(cases) // questions] * questions
-    assert read[-questions:] == checked
-    assert list(filter(None, removed)) == checked
-    assert list(filter(None, ended)) == checked
+    assert (
+        read[-questions:]
+        == [count for count in removed if count]
+        == [count for count in ended if count]
+        == checked
+    )
 
 
 def test_the_cluster_is_asked_sooner_only_near_an_end(
@@ -88,10 +87,10 @@ def test_the_cluster_is_asked_sooner_only_near_an_end(
 def test_the_jobs_that_a_stop_cancels_are_recorded_together(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, cases: list[Case]
 ) -> None:
-    synced: list[int] = []
-    cluster.ends = {case.id: [RUNNING] for case in cases}
+    synced = list[int]()
+    cluster.run(*cases)
     session = start(*cases)
-    until(lambda: all(entry.state == RUNNING for entry in session.entries().values()))
+    session.await_running()
     monkeypatch.setattr(os, "fsync", synced.append)
     session.fleet.stop()
     assert {entry.status for entry in session.entries().values()} == {"ended"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,24 +15,24 @@ from plugins.record.case import File
 from plugins.record.folder import ARTEFACTS
 from plugins.record.job import JobRef
 from tests.unit import examples
-from tests.unit.cluster import DONE, NARROW, RUNNING, Cluster, Start, told
+from tests.unit.cluster import DONE, NARROW, Cluster, Start, failing, until
 from tests.unit.examples import nemo2_text
 
 PROFILE = examples.case("70b-profile-fp8-64gpus")
 
 
 class Looks(Cluster):
-    """A cluster that answers what a test says. `knew` is what it was told that was known."""
+    """A cluster that answers what a test says. `known` is what it was told that was known."""
 
     def __init__(self) -> None:
         super().__init__()
         self.logs[PROFILE.id] = nemo2_text([10.0] * PROFILE.steps)
-        self.knew: list[str] = []
+        self.known: list[str] = []
         self.answer: Callable[[int], tuple[str, bool]] = lambda _: (whole(), True)
 
     def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
-        self.knew.append(known)
-        return self.answer(len(self.knew))
+        self.known.append(known)
+        return self.answer(len(self.known))
 
 
 def whole(modified: float = 1.0) -> str:
@@ -46,28 +45,24 @@ def cluster() -> Looks:
     return Looks()
 
 
-def fails(*_: object) -> tuple[str, bool]:
-    raise RecursionError("too deep")
-
-
-@pytest.mark.parametrize("answer", [fails, lambda _: ("{", True), lambda _: ("\ud800", True)])
+@pytest.mark.parametrize(
+    "answer", [failing(RecursionError("too deep")), lambda _: ("{", True), lambda _: ("\ud800", True)]
+)
 def test_an_answer_that_nobody_foresaw_stops_no_other_case(
     cluster: Looks, start: Start, answer: Callable[[int], tuple[str, bool]]
 ) -> None:
     cluster.answer = answer
     session = start(PROFILE, NARROW)
-    entries = session.finish()
+    entry = session.end()
     over = f"{PROFILE.key}: job 1 is over: completed; what it left on the cluster is looked at"
-    assert [line.partition(" ")[2] for line in told(session) if " is over: " in line] == [over]
-    assert [entries[case.id].failure for case in (PROFILE, NARROW)] == ["", ""]
-    assert "what it left on the cluster could not be looked at: " in entries[PROFILE.id].log_note
-    assert cluster.cancelled == set()
+    assert [line for line in session.messages() if " is over: " in line] == [over]
+    assert (entry.failure, session.job(NARROW).failure, cluster.cancelled) == ("", "", set())
+    assert "what it left on the cluster could not be looked at: " in entry.log_note
 
 
 def test_files_that_never_stay_as_they_are_end_the_question(cluster: Looks, start: Start) -> None:
     cluster.answer = lambda count: (whole(float(count)), False)
-    entries = start(PROFILE, unreachable_minutes=0.005).finish()
-    assert "still changes" in entries[PROFILE.id].log_note
+    assert "still changes" in start(PROFILE, unreachable_minutes=0.005).end().log_note
 
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"{", b""])
@@ -78,27 +73,32 @@ def test_a_file_of_an_earlier_session_that_is_damaged_is_asked_for_anew(
         (tmp_path / PROFILE.key / ARTEFACTS).write_bytes(text)
 
     cluster.on_submit = plant
-    assert start(PROFILE).finish()[PROFILE.id].log_note == ""
-    assert cluster.knew[0] == ""
-    found = read_artefacts(tmp_path / PROFILE.key)
-    assert found is not None
-    assert len(found.files) == 8
+    assert start(PROFILE).end().log_note == ""
+    assert cluster.known[0] == ""
+    artefacts = read_artefacts(tmp_path / PROFILE.key)
+    assert artefacts is not None
+    assert len(artefacts.files) == 8
 
 
 def test_what_an_earlier_job_of_the_case_left_is_not_known_of_the_next(
     cluster: Looks, start: Start, tmp_path: Path
 ) -> None:
-    def silent(_: int) -> tuple[str, bool]:
-        raise Unreachable("no route to host")
-
-    cluster.answer = silent
+    cluster.answer = failing(Unreachable("no route to host"))
     folder = tmp_path / PROFILE.key
     folder.mkdir(parents=True)
     (folder / ARTEFACTS).write_text(whole())
-    entries = start(PROFILE, unreachable_minutes=0.001).finish()
-    assert "could not be looked at" in entries[PROFILE.id].log_note
-    assert cluster.knew[0] == ""
+    assert "could not be looked at" in start(PROFILE, unreachable_minutes=0.001).end().log_note
+    assert cluster.known[0] == ""
     assert read_artefacts(folder) is None
+
+
+def test_what_a_mode_left_is_removed_after_a_stop_too(cluster: Looks, start: Start) -> None:
+    cluster.run(PROFILE)
+    session = start(PROFILE)
+    session.await_running()
+    session.fleet.stop()
+    assert session.job(PROFILE).failure == "interrupted"
+    assert cluster.released == [PROFILE.id]
 
 
 PGLE = examples.case("70b-profile-fp8-64gpus", "maxtext_llama2")
@@ -106,33 +106,15 @@ TIMED = examples.case("70b-fp8-64gpus", "maxtext_llama2")
 OTHER = examples.case("70b-bf16-64gpus", "maxtext_llama2")
 
 
-@pytest.mark.parametrize("first", [PGLE, TIMED])
+@pytest.mark.parametrize(("first", "second"), [(PGLE, TIMED), (TIMED, PGLE)])
 def test_two_jobs_that_write_the_same_reports_never_run_at_once(
-    cluster: Looks, start: Start, first: Case
+    cluster: Looks, start: Start, first: Case, second: Case
 ) -> None:
     """They are called alike, whichever job wrote them. A job of another scale or dtype is not held up."""
-    second = TIMED if first is PGLE else PGLE
-    cluster.ends = {case.id: [RUNNING] for case in (first, second, OTHER)}
+    cluster.run(first, second, OTHER)
     session = start(first, second, OTHER)
-    deadline = time.monotonic() + 60
-    while any(session.entries()[case.id].state != RUNNING for case in (first, OTHER)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    session.await_running(first, OTHER)
     assert cluster.submitted == [first.id, OTHER.id]
     cluster.ends[first.id] = [DONE]
-    while second.id not in cluster.submitted:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert session.entries()[first.id].status == "ended"
-
-
-def test_what_a_mode_left_is_removed_after_a_stop_too(cluster: Looks, start: Start) -> None:
-    cluster.ends[PROFILE.id] = [RUNNING]
-    session = start(PROFILE)
-    deadline = time.monotonic() + 60
-    while session.entries()[PROFILE.id].state != RUNNING:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    session.fleet.stop()
-    assert session.entries()[PROFILE.id].failure == "interrupted"
-    assert cluster.released == [PROFILE.id]
+    until(lambda: second.id in cluster.submitted)
+    assert session.job(first).status == "ended"

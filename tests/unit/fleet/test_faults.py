@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from fixtures.fleet.state import Policy
 from fixtures.runs.known import LogFile
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import set_aside
-from fixtures.runs.planned import PlannedJob
 from plugins.base.errors import SubmitError, Unreachable, Unsent
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef, JobState, Phase
@@ -35,9 +33,14 @@ from tests.unit.cluster import (
     Session,
     Site,
     Start,
-    told,
+    failing,
     until,
 )
+from tests.unit.jobs_log import planned
+
+FULL = OSError(28, "No space left on device")
+CUT_OFF = Unreachable("ssh: the connection broke")
+NO_SESSION = Unsent("ssh login: the server allows no further session")
 
 
 def test_a_ledger_that_cannot_be_written_leaves_no_job(
@@ -53,24 +56,18 @@ def test_a_ledger_that_cannot_be_written_leaves_no_job(
 
     cases = (WIDE, MIDDLE, NARROW)
     cluster.on_submit = submit
-    cluster.ends = {case.id: [RUNNING] for case in cases}
+    cluster.run(*cases)
     session = start(*cases)
-    deadline = time.monotonic() + 60
-    while len(cluster.submitted) < 3 or session.entries()[WIDE.id].status != "submitted":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-    def fail(file: LogFile, data: bytes, *, sync: bool) -> None:
-        raise OSError(122, "Disk quota exceeded")
-
-    monkeypatch.setattr(LogFile, "_write", fail)
+    session.await_submitted(WIDE)
+    until(lambda: len(cluster.submitted) == 3)
+    monkeypatch.setattr(LogFile, "_write", failing(OSError(122, "Disk quota exceeded")))
     broken.set()
     session.finish()
     assert cluster.cancelled == {case.id for case in cases}
-    said = "\n".join(told(session))
     assert "quota exceeded" in session.fleet.defect
+    lines = "\n".join(session.messages())
     for case in cases:
-        assert f"{case.key}: interrupted: {session.fleet.defect}; job" in said
+        assert f"{case.key}: interrupted: {session.fleet.defect}; job" in lines
 
 
 def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
@@ -88,15 +85,16 @@ def test_a_refused_submission_is_not_tried_again_when_all_is_cancelled(
     def fail(name: str) -> None:
         assert begun.wait(60)
         failed.set()
-        raise OSError(28, "No space left on device")
+        raise FULL
 
-    cluster.on_submit, cluster.on_read, cluster.ends[WIDE.id] = refuse, fail, [RUNNING]
+    cluster.run(WIDE)
+    cluster.on_submit, cluster.on_read = refuse, fail
     set_aside(tmp_path)
-    entries = start(WIDE, NARROW, policy=Policy(retries=1)).finish()
+    entry = start(NARROW, WIDE, policy=Policy(retries=1)).end()
     # What follows needs the disk.
     assert not (tmp_path / "reserve").exists()
-    assert (entries[NARROW.id].try_number, entries[NARROW.id].failure) == (1, "infrastructure")
-    assert "invalid account" in entries[NARROW.id].message
+    assert (entry.try_number, entry.failure) == (1, "infrastructure")
+    assert "invalid account" in entry.message
 
 
 def test_the_answers_of_all_launchers_count_whatever_defects_they_meet(
@@ -109,33 +107,24 @@ def test_the_answers_of_all_launchers_count_whatever_defects_they_meet(
         if name != NARROW.id:
             raise KeyError("foreseen by nobody")
 
-    cluster.on_submit, cluster.ends[NARROW.id] = submit, [RUNNING]
-    entry = start(WIDE, MIDDLE, NARROW, submissions_at_once=3).finish()[NARROW.id]
+    cluster.run(NARROW)
+    cluster.on_submit = submit
+    entry = start(NARROW, WIDE, MIDDLE, submissions_at_once=3).end()
     assert cluster.cancelled == {NARROW.id}
     assert (entry.failure, entry.may_run) == ("interrupted", False)
 
 
-def test_what_a_broken_ledger_leaves_unconfirmed_is_named(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_broken_ledger_leaves_unconfirmed_is_named(cluster: Cluster, start: Start) -> None:
     """The cluster takes no cancellation, and one launcher ends with an error that nobody foresaw."""
-
-    def submit(name: str) -> None:
-        if name == NARROW.id:
-            raise KeyError("foreseen by nobody")
-
-    def cancel(jobs: Sequence[JobRef]) -> None:
-        raise Unreachable("scancel: Socket timed out")
-
-    cluster.on_submit, cluster.ends[WIDE.id] = submit, [RUNNING]
-    monkeypatch.setattr(cluster, "cancel", cancel)
+    cluster.run(WIDE)
+    cluster.on_submit = failing(KeyError("foreseen by nobody"), NARROW.id)
+    cluster.use(cancel=failing(Unreachable("scancel: Socket timed out")))
     session = start(WIDE, NARROW, cancel_seconds=0.1)
     session.finish()
-    said = "\n".join(told(session))
-    assert "job 1 was asked to end, which is NOT confirmed" in said
-    assert f"look for a job named {NARROW.id}" in said
-    left = [entry.ref.name for entry in session.ledger.entries() if entry.may_run]
-    assert sorted(left) == sorted([WIDE.id, NARROW.id])
+    lines = "\n".join(session.messages())
+    assert "job 1 was asked to end, which is NOT confirmed" in lines
+    assert f"look for a job named {NARROW.id}" in lines
+    assert all(entry.may_run for entry in session.ledger.entries())
 
 
 def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
@@ -146,14 +135,11 @@ def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
 
     def read(name: str) -> None:
         full.set()
-        raise OSError(28, "No space left on device")
-
-    def check(case: Case) -> None:
-        assert forgiven.wait(60)
+        raise FULL
 
     def write(file: LogFile, data: bytes, *, sync: bool) -> None:
         if full.is_set():
-            raise OSError(28, "No space left on device")
+            raise FULL
         really(file, data, sync=sync)
 
     def forgive(ledger: Ledger) -> None:
@@ -164,12 +150,10 @@ def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
     monkeypatch.setattr(LogFile, "_write", write)
     monkeypatch.setattr(Ledger, "forgive", forgive)
     other = Cluster()
-    cluster.on_read, cluster.ends[WIDE.id], other.on_check = read, [RUNNING], check
+    cluster.run(WIDE)
+    cluster.on_read, other.on_check = read, lambda case: forgiven.wait(60)
     backends = {"slurm": cluster, "local": other}
-    plans = [
-        PlannedJob(case, backend, JobRef(case.recipe, case.id, case.id), "nemo2")
-        for case, backend in ((WIDE, "slurm"), (NARROW, "local"))
-    ]
+    plans = [planned(WIDE, "slurm", WIDE.id), planned(NARROW, "local", NARROW.id)]
     ledger = Ledger.create(tmp_path / JOBS_LOG, "run-1", "lab")
     ledger.plan(plans)
     site = Site(gpu="h100", limits=Limits(cancel_seconds=2))
@@ -178,16 +162,18 @@ def test_no_backend_submits_a_job_whose_intent_is_not_on_disk(
     until(lambda: not fleet.running)
     assert (cluster.submitted, cluster.cancelled, other.submitted) == ([WIDE.id], {WIDE.id}, [])
     assert "the disk of the results folder is full" in fleet.defect
-    assert {job.case: job.may_run for job in Ledger(tmp_path / JOBS_LOG).entries()}[NARROW.key] is False
+    entry = Ledger(tmp_path / JOBS_LOG).entry(NARROW.key)
+    assert entry is not None
+    assert not entry.may_run
 
 
 def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To wake a thread takes a lock, and the handler that is interrupted may be the one that holds it."""
-    cluster.ends[WIDE.id] = [RUNNING]
+    cluster.run(WIDE)
     session = start(WIDE)
-    calls = []
+    calls = list[TrackedJobs]()
     wake = TrackedJobs.wake
 
     def interrupted(jobs: TrackedJobs) -> None:
@@ -205,6 +191,9 @@ def test_a_signal_that_interrupts_the_handler_of_another_waits_for_nothing(
     assert cluster.cancelled <= {WIDE.id}
 
 
+# Submissions of which nobody knows what became
+
+
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that was cut off can submit for half a second more."""
@@ -212,48 +201,40 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.3)
 
 
-def _cut_off(name: str) -> None:
-    raise Unreachable("ssh: the connection broke")
-
-
 @pytest.mark.usefixtures("soon")
-def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_one_empty_list_hides_is_found_by_the_next_look(cluster: Cluster, start: Start) -> None:
     asked = time.monotonic()
 
     def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         return replace(job, id="7", folder="/logs") if time.monotonic() - asked > 0.7 else None
 
-    monkeypatch.setattr(cluster, "find", find)
-    cluster.on_submit = _cut_off
-    entry = start(WIDE).finish()[WIDE.id]
+    cluster.use(find=find)
+    cluster.on_submit = failing(CUT_OFF)
+    entry = start(WIDE).end()
     assert (entry.failure, entry.ref.id, cluster.submitted) == ("", "7", [WIDE.id])
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_cannot_be_looked_up_is_lost_and_holds_up_no_other(cluster: Cluster, start: Start) -> None:
     """The controller answers, and does not know it; only the accounting, which is down, could say that there is none."""
-
-    def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
-        raise Unreachable("lab: sacct: Connection refused")
-
-    def submit(name: str) -> None:
-        if name == WIDE.id:
-            _cut_off(name)
-
-    monkeypatch.setattr(cluster, "find", find)
-    cluster.on_submit = submit
+    cluster.use(find=failing(Unreachable("lab: sacct: Connection refused")))
+    cluster.on_submit = failing(CUT_OFF, WIDE.id)
     cluster.ends[NARROW.id] = [RUNNING] * 50 + [DONE]
     session = start(WIDE, NARROW, policy=Policy(retries=1), unreachable_minutes=0.005)
-    entries = session.finish()
-    assert (entries[NARROW.id].failure, entries[WIDE.id].failure) == ("", "lost")
-    reason = "its job could not be looked up for 0.005 minutes: lab: sacct: Connection refused; it may run: look for the name "
-    assert entries[WIDE.id].message == f"{reason}{WIDE.id}"
+    entry = session.end()
+    assert (session.job(NARROW).failure, entry.failure) == ("", "lost")
+    reason = "its job could not be looked up for 0.005 minutes: lab: sacct: Connection refused"
+    assert entry.message == f"{reason}; it may run: look for the name {WIDE.id}"
     assert cluster.submitted == [WIDE.id, NARROW.id]
     assert [entry.ref.name for entry in session.ledger.entries() if entry.may_run] == [WIDE.id]
+
+
+def test_a_job_that_cannot_be_looked_up_keeps_no_other_waiting(cluster: Cluster, start: Start) -> None:
+    cluster.on_submit = failing(CUT_OFF, NARROW.id)
+    cluster.use(find=failing(CUT_OFF))
+    session = start(WIDE, NARROW)
+    until(lambda: session.job(WIDE).status == "ended")
+    assert (session.job(WIDE).failure, session.job(NARROW).status) == ("", "intent")
 
 
 @pytest.mark.usefixtures("soon")
@@ -262,7 +243,7 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
 ) -> None:
     """It waits here for the check of another recipe, which takes longer than that bound."""
     other = examples.case("15b-bf16-64gpus", "nemotron4")
-    looks: list[str] = []
+    looks = list[str]()
     begun = threading.Event()
 
     def check(case: Case) -> None:
@@ -271,10 +252,6 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
             until(lambda: session.fleet.board[WIDE.key].phase == "sending")
             clock.ahead = 700
 
-    def submit(name: str) -> None:
-        if name == WIDE.id:
-            _cut_off(name)
-
     def find(job: JobRef, *, to_end: bool = False) -> JobRef | None:
         """By the third look only: after the bound, the second one would be the last."""
         looks.append(job.name)
@@ -282,12 +259,12 @@ def test_the_bound_of_a_launcher_does_not_begin_before_itself(
 
     monkeypatch.setattr(Site, "launch_bound", 600)
     monkeypatch.setattr("fixtures.runs.unconfirmed.LOOK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(cluster, "find", find)
-    cluster.on_check, cluster.on_submit = check, submit
+    cluster.use(find=find)
+    cluster.on_check, cluster.on_submit = check, failing(CUT_OFF, WIDE.id)
     session = start(WIDE, other, submissions_at_once=1)
     begun.set()
-    entries = session.finish(3600)
-    assert (entries[WIDE.id].failure, entries[WIDE.id].ref.id) == ("", "7")
+    entry = session.end(3600)
+    assert (entry.failure, entry.ref.id) == ("", "7")
 
 
 @pytest.mark.parametrize("minutes", [30.0, 0.0])
@@ -300,40 +277,34 @@ def test_a_submission_of_which_nothing_was_sent_is_made_again(
 
     def refuse(name: str) -> None:
         if name == WIDE.id and cluster.submitted.count(name) < 3:
-            raise Unsent("ssh login: the server allows no further session")
+            raise NO_SESSION
 
     cluster.on_submit = refuse
-    entries = start(WIDE, NARROW, unreachable_minutes=minutes or 1e-9).finish()
-    assert entries[NARROW.id].failure == ""
+    session = start(WIDE, NARROW, unreachable_minutes=minutes or 1e-9)
+    entry = session.end()
+    assert session.job(NARROW).failure == ""
     if minutes:
-        assert (entries[WIDE.id].failure, cluster.submitted.count(WIDE.id)) == ("", 3)
+        assert (entry.failure, cluster.submitted.count(WIDE.id)) == ("", 3)
     else:
-        words = "nothing could be sent: ssh login: the server allows no further session"
-        assert (entries[WIDE.id].failure, entries[WIDE.id].message) == ("infrastructure", words)
-        assert not entries[WIDE.id].may_run
+        message = f"nothing could be sent: {NO_SESSION}"
+        assert (entry.failure, entry.message, entry.may_run) == ("infrastructure", message, False)
 
 
 def test_what_could_not_be_sent_until_the_session_ends_was_never_submitted(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submit, "_AGAIN_SECONDS", 0.01)
-
-    def refuse(name: str) -> None:
-        raise Unsent("ssh login: the server allows no further session")
-
-    cluster.on_submit = refuse
+    cluster.on_submit = failing(NO_SESSION)
     session = start(WIDE)
     until(lambda: cluster.submitted.count(WIDE.id) > 1)
     session.fleet.stop()
-    entry = session.finish()[WIDE.id]
-    assert (entry.failure, entry.message) == (
-        "interrupted",
-        "the session was stopped; it was never submitted",
-    )
+    entry = session.end()
+    message = "the session was stopped; it was never submitted"
+    assert (entry.failure, entry.message) == ("interrupted", message)
 
 
 def test_a_screened_node_that_is_drained_before_its_job_begins_is_not_waited_for(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+    cluster: Cluster, tmp_path: Path, clock: Clock
 ) -> None:
     reason = "ReqNodeNotAvail, UnavailableNodes:gpu001"
     drained = JobState(Phase.QUEUED, "PENDING", reason=reason)
@@ -346,14 +317,13 @@ def test_a_screened_node_that_is_drained_before_its_job_begins_is_not_waited_for
         clock.ahead += 60
         return drained if clock.ahead > 3600 else busy
 
-    monkeypatch.setattr(cluster, "_state", state)
-    monkeypatch.setattr(cluster, "on_nodes", lambda nodes: cluster)
+    cluster.use(_state=state, on_nodes=lambda nodes: cluster)
     session = Session(tmp_path, cluster, [NARROW], Policy())
     (job,) = session.fleet._controllers[0].jobs.cases
     job.nodes = "gpu001"
     session.fleet.start()
-    entry = session.finish(90_000)[NARROW.id]
+    entry = session.end(90_000)
     assert (entry.failure, cluster.cancelled) == ("infrastructure", {NARROW.id})
-    words = f"job 1: its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {reason}"
-    assert entry.message.startswith(words)
+    message = f"job 1: its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {reason}"
+    assert entry.message.startswith(message)
     assert 3600 + 900 < clock.ahead < 3600 + 900 + 600

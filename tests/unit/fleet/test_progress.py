@@ -32,20 +32,14 @@ def test_a_running_case_shows_step_pace_throughput_distance_and_the_time_left() 
     )
 
 
-def test_the_pace_is_that_of_the_last_ten_steps() -> None:
+def test_the_pace_is_that_of_the_last_ten_steps_and_of_printed_means_that_of_single_steps() -> None:
     assert status([50.0] + [10.07] * 30).step_time == 10.07
-
-
-def test_the_pace_of_printed_means_is_that_of_single_steps() -> None:
-    raw = [50.0] + [10.07] * 9
+    raw = smoothed([50.0] + [10.07] * 9)
     case = replace(examples.case(), means=FIVE)
-    assert status(smoothed(raw), case=case).step_time == pytest.approx(10.07)
-    assert (status(smoothed(raw)).step_time or 0) > 13
-
-
-# Whatever the log says, there is a line for it.
-def test_means_that_are_none_have_no_pace() -> None:
-    assert status([50.0, 10.0], case=replace(examples.case(), means=FIVE)).step_time == 50.0
+    assert status(raw, case=case).step_time == pytest.approx(10.07)
+    assert (status(raw).step_time or 0) > 13
+    # Whatever the log says, there is a line for it: these are no means.
+    assert status([50.0, 10.0], case=case).step_time == 50.0
 
 
 def test_a_case_without_a_baseline_has_no_distance() -> None:
@@ -78,26 +72,18 @@ def test_before_its_first_step_a_program_says_what_it_does() -> None:
     )
 
 
-def test_a_second_try_says_so() -> None:
+def test_a_second_try_says_so_and_a_last_step_leaves_no_time() -> None:
     assert "running (try 2)" in status([10.0] * 3, try_number=2).line(200.0)
-
-
-def test_a_last_step_leaves_no_time() -> None:
     assert "left" not in status([10.0] * 50).line(600.0)
 
 
 def test_the_total_counts_by_phase_in_the_order_of_a_life() -> None:
-    board = [
-        status(status=Status.PLANNED),
-        status(),
-        status(),
-        status(status=Status.ENDED),
-        status(state=JobState(Phase.QUEUED, "PENDING")),
-        status(state=JobState(Phase.SUCCEEDED, "COMPLETED")),
-    ]
-    assert total(board) == (
-        "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 over, 1 queued, 1 planned"
-    )  # fmt: skip
+    queued, over = JobState(Phase.QUEUED, "PENDING"), JobState(Phase.SUCCEEDED, "COMPLETED")
+    board = [status(status=Status.PLANNED), status(), status(), status(status=Status.ENDED)]
+    board += [status(state=queued), status(state=over)]
+    assert total(board) == "6 cases: 1 ended, 2 running on 1,024 GPUs, 1 over, 1 queued, 1 planned"
+    ended = [status(status=Status.ENDED)] * 3
+    assert total(ended, ["passed", "too slow", "passed"]) == "3 cases: 3 ended (2 passed, 1 too slow)"
 
 
 @pytest.mark.parametrize("stands", list(Status))
@@ -111,11 +97,6 @@ def test_every_place_in_a_life_can_be_counted(stands: Status) -> None:
 )
 def test_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
-
-
-def test_the_total_counts_the_verdicts() -> None:
-    board = [status(status=Status.ENDED)] * 3
-    assert total(board, ["passed", "too slow", "passed"]) == "3 cases: 3 ended (2 passed, 1 too slow)"
 
 
 def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:

@@ -35,8 +35,10 @@ from tests.unit import examples
 from tests.unit.logs.test_means import FIVE, smoothed
 
 NOW = 100_000.0
+DRAINED = "ReqNodeNotAvail, UnavailableNodes:gpu001"
 PENDING = JobState(Phase.QUEUED, "PENDING", reason="Priority")
 RUNNING = JobState(Phase.RUNNING, "RUNNING", nodes="gpu[001-064]")
+BAND = ExpectedStepTime(10.07, 10.6)
 
 
 def machine(**limits: Any) -> Slurm:
@@ -48,7 +50,7 @@ def machine(**limits: Any) -> Slurm:
 def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     case = examples.case()
     ref = JobRef(case.recipe, case.id, "name")
-    made = TrackedJob(case, "slurm", ref, "nemo2", expected=ExpectedStepTime(10.07, 10.6))
+    made = TrackedJob(case, "slurm", ref, "nemo2", expected=BAND)
     made.reading.parser = parser("nemo2")
     made.reading.log = Log(steps=tuple(examples.steps(times or [])))
     for name, value in changed.items():
@@ -56,100 +58,102 @@ def job(times: list[float] | None = None, **changed: Any) -> TrackedJob:
     return made
 
 
+def overdue_by(since: str, seconds: float, facts: dict[str, Any]) -> str | None:
+    """What is overdue of a job with these facts, so many seconds after this moment of its life."""
+    moment = NOW - seconds
+    value = Timer(moment) if isinstance(getattr(job(), since), Timer) else moment
+    return overdue(job(**{"submitted": NOW} | facts | {since: value}), machine(queue_minutes=60), NOW)
+
+
+def probe_of(nodes: int) -> dict[str, Any]:
+    """A job that probes so many nodes, and runs."""
+    ref = JobRef.of_probe("proxy", examples.case().key, f"isolate2x{nodes}.1-gpu001+gpu002", "name")
+    return {"ref": ref, "state": RUNNING}
+
+
+TOO_LONG = "still running after {} minutes, beyond its own time limit"
+
+
 @pytest.mark.parametrize(
-    ("state", "since", "seconds", "why"),
+    ("facts", "since", "seconds", "reason"),
     [
-        (PENDING, "submitted", 3600, "still queued after 60 minutes; the queue says: Priority"),
-        (RUNNING, "running", 40 * 60, "still running after 40 minutes, beyond its own time limit"),
-        (
-            JobState(Phase.QUEUED, "PENDING", reason="BadConstraints", hopeless=True),
-            "hopeless",
-            59,
-            "it can never start; the queue says: BadConstraints",
+        pytest.param(
+            {"state": PENDING}, "submitted", 3600, "still queued after 60 minutes; the queue says: Priority", id="queued"
         ),
-        (
-            JobState(Phase.STARTING, "Starting", reason="15 of 16 pods run: Pulling"),
-            "phase_since",
-            1799,
+        # It does not wait for ever for idle nodes.
+        pytest.param(
+            {"state": PENDING, "ref": JobRef("llama3", f"70b-fp8-512gpus/{PROOF}", "name")}, "submitted", 900,
+            "still queued after 15 minutes; the queue says: Priority", id="a proof",
+        ),
+        pytest.param({"state": RUNNING}, "running", 40 * 60, TOO_LONG.format(40), id="running"),
+        # The job's own limit, here of 40 minutes, is that of the site's cases: a probe that hangs before its first step
+        # is cancelled sooner.
+        pytest.param(probe_of(1), "running", 900, TOO_LONG.format(15), id="a probe"),
+        pytest.param(probe_of(2), "running", 1800, TOO_LONG.format(30), id="a probe of two"),
+        pytest.param(probe_of(8), "running", 2400, TOO_LONG.format(40), id="a probe of eight"),
+        pytest.param(
+            {"state": JobState(Phase.QUEUED, "PENDING", reason="BadConstraints", hopeless=True)}, "hopeless", 59,
+            "it can never start; the queue says: BadConstraints", id="hopeless",
+        ),
+        pytest.param(
+            {"state": JobState(Phase.STARTING, "Starting", reason="15 of 16 pods run: Pulling")}, "phase_since", 1799,
             "it has had its nodes for 30 minutes, and its containers do not run; the cluster says: 15 of 16 pods run: Pulling",
+            id="starting",
         ),
-        (
-            JobState(Phase.UNKNOWN, "ODD"),
-            "phase_since",
-            1799,
-            "in the unknown state 'ODD' for 30 minutes",
+        pytest.param(
+            {"state": JobState(Phase.UNKNOWN, "ODD")}, "phase_since", 1799, "in the unknown state 'ODD' for 30 minutes",
+            id="unknown",
+        ),
+        # It may have been busy for hours before, and be restarted now.
+        pytest.param(
+            {"state": replace(PENDING, reason=DRAINED), "submitted": NOW - 3500, "nodes": "gpu001"}, "unavailable", 899,
+            f"its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {DRAINED}", id="no jobs",
         ),
     ],
-)
+)  # fmt: skip
 def test_each_bound_holds_just_until_it_is_passed(
-    state: JobState, since: str, seconds: float, why: str
+    facts: dict[str, Any], since: str, seconds: float, reason: str
 ) -> None:
-    site = machine(queue_minutes=60)
-    times: dict[str, Any] = {"submitted": NOW, "state": state}
-
-    def after(elapsed: float) -> str | None:
-        moment = NOW - elapsed
-        value = Timer(moment) if isinstance(getattr(job(), since), Timer) else moment
-        return overdue(job(**times | {since: value}), site, NOW)
-
-    assert after(seconds) is None
-    assert after(seconds + 1) == why
-
-
-def test_a_proof_does_not_wait_for_ever_for_idle_nodes() -> None:
-    ref = JobRef("llama3", f"70b-fp8-512gpus/{PROOF}", "name")
-
-    def after(minutes: float) -> str | None:
-        return overdue(job(ref=ref, state=PENDING, submitted=NOW - 60 * minutes), machine(), NOW)
-
-    assert after(15) is None
-    assert after(15.1) == "still queued after 15 minutes; the queue says: Priority"
+    assert overdue_by(since, seconds, facts) is None
+    assert overdue_by(since, seconds + 1, facts) == reason
 
 
 UNPLACED = "0 of 1 pods have a node: pod p-0: Unschedulable: 0/65 nodes are available: "
+ELSEWHERE = "node(s) didn't match Pod's node affinity/selector."
+BUSY_PODS = (
+    f"{UNPLACED}1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s), 63 {ELSEWHERE} no new claims to deallocate, "
+    "preemption: 0/65 nodes are available: 1 No preemption victims found for incoming pod, "
+    "64 Preemption is not helpful for scheduling."
+)
 
 
 @pytest.mark.parametrize(
     ("reason", "unavailable"),
     [
-        ("ReqNodeNotAvail, UnavailableNodes:gpu001", True),
-        (
-            UNPLACED
-            + "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 63 node(s) didn't match Pod's node affinity/selector.",
-            True,
-        ),
-        (
-            UNPLACED
-            + "1 node(s) had untolerated taint {nvidia.com/gpu: repair}, 64 node(s) didn't match Pod's node affinity/selector.",
-            True,
-        ),
-        (
-            UNPLACED
-            + "1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s), 63 node(s) didn't match Pod's node affinity/selector. "
-            "no new claims to deallocate, preemption: 0/65 nodes are available: 1 No preemption victims found for incoming pod, "
-            "64 Preemption is not helpful for scheduling.",
-            False,
-        ),
+        (DRAINED, True),
+        (f"{UNPLACED}1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 63 {ELSEWHERE}", True),
+        (f"{UNPLACED}1 node(s) had untolerated taint {{nvidia.com/gpu: repair}}, 64 {ELSEWHERE}", True),
+        (BUSY_PODS, False),
         ("Resources", False),
         ("Priority", False),
     ],
     ids=["drained", "cordoned", "tainted", "busy pods", "busy", "behind others"],
 )
 @pytest.mark.parametrize(
-    "case", ["proxy/8b-bf16-8gpus.gpu001", "isolate2x1.1-gpu001"], ids=["screening", "probe"]
+    "ref",
+    [
+        JobRef("proxy", "proxy/8b-bf16-8gpus.gpu001", "name"),
+        JobRef.of_probe("proxy", examples.case().key, "isolate2x1.1-gpu001", "name"),
+    ],
+    ids=["screening", "probe"],
 )
 def test_a_job_on_given_nodes_waits_for_busy_ones_and_not_long_for_one_that_takes_no_jobs(
-    reason: str, unavailable: bool, case: str
+    reason: str, unavailable: bool, ref: JobRef
 ) -> None:
     """As Slurm 22.05 and Kubernetes say it of a job on given nodes. Another case of the session may use them meanwhile.
 
     A node that is tainted or drained after a screening began held its job for `queue_minutes`, which are a day.
     """
-    ref = (
-        JobRef.of_probe("proxy", examples.case().key, case, "name")
-        if "isolate" in case
-        else JobRef("proxy", case, "name")
-    )
     state = replace(PENDING, reason=reason)
     waiting = job(state=state, submitted=NOW, ref=ref, nodes="gpu001")
     assert waits_for_unavailable(waiting, state) is unavailable
@@ -158,40 +162,12 @@ def test_a_job_on_given_nodes_waits_for_busy_ones_and_not_long_for_one_that_take
     assert not waits_for_unavailable(waiting, RUNNING)
 
 
-def test_a_node_that_takes_no_jobs_is_waited_for_fifteen_minutes_from_when_that_was_said() -> None:
-    """It may have been busy for hours before, and be restarted now."""
-    reason = "ReqNodeNotAvail, UnavailableNodes:gpu001"
-    waiting = job(
-        state=replace(PENDING, reason=reason), submitted=NOW - 3600, nodes="gpu001", unavailable=Timer(NOW)
-    )
-    site = machine(queue_minutes=600)
-    assert overdue(waiting, site, NOW + 899) is None
-    words = f"its nodes (gpu001) have taken no jobs for 15 minutes; the queue says: {reason}"
-    assert overdue(waiting, site, NOW + 900) == words
-
-
-@pytest.mark.parametrize(("length", "minutes"), [(1, 15), (2, 30), (8, 40)])
-def test_a_probe_of_nodes_that_hangs_before_its_first_step_is_cancelled_soon(
-    length: int, minutes: int
-) -> None:
-    """The job's own limit, here of 40 minutes, is that of the site's cases."""
-    ref = JobRef.of_probe("proxy", examples.case().key, f"isolate2x{length}.1-gpu001+gpu002", "name")
-
-    def after(elapsed: float) -> str | None:
-        return overdue(job(ref=ref, state=RUNNING, submitted=NOW, running=NOW - elapsed), machine(), NOW)
-
-    assert after(minutes * 60) is None
-    assert after(minutes * 60 + 1) == f"still running after {minutes} minutes, beyond its own time limit"
-
-
 def test_a_job_that_prints_steps_has_started_whatever_is_said_of_a_container_beside_it() -> None:
     """A sidecar that somebody's admission puts into each pod may crash again and again while the job trains."""
     state = JobState(Phase.RUNNING, "Running", reason="container agent: CrashLoopBackOff", hopeless=True)
-    times: dict[str, Any] = {"submitted": NOW, "running": NOW, "state": state, "hopeless": Timer(NOW - 61)}
-    assert overdue(job(**times, stepped=NOW), machine(), NOW) is None
-    assert "it can never start; the cluster says: container agent" in str(
-        overdue(job(**times), machine(), NOW)
-    )
+    facts = {"state": state, "running": NOW}
+    assert overdue_by("hopeless", 61, {**facts, "stepped": NOW}) is None
+    assert overdue_by("hopeless", 61, facts) == f"it can never start; the cluster says: {state.reason}"
 
 
 @pytest.mark.parametrize(
@@ -210,35 +186,41 @@ def test_a_machine_without_a_time_limit_has_no_longest_run() -> None:
     assert Local().longest_run == 25
 
 
-def test_silence_is_measured_in_steps_and_at_least_in_seconds() -> None:
-    steps: dict[str, Any] = {"times": [10.0] * 5, "running": NOW - 9000, "state": RUNNING}
-    quiet = machine(stall_factor=20, stall_seconds=60)
-    assert silent(job(stepped=NOW - 200, **steps), quiet, NOW) is None
-    assert silent(job(stepped=NOW - 201, **steps), quiet, NOW) == 201
-    patient = machine(stall_factor=2, stall_seconds=300)
-    assert silent(job(stepped=NOW - 300, **steps), patient, NOW) is None
-    assert silent(job(stepped=NOW - 301, **steps), patient, NOW) == 301
+@pytest.mark.parametrize(("factor", "seconds", "bound"), [(20, 60, 200), (2, 300, 300)])
+def test_silence_is_measured_in_steps_and_at_least_in_seconds(
+    factor: float, seconds: float, bound: float
+) -> None:
+    site = machine(stall_factor=factor, stall_seconds=seconds)
+    for quiet, silence in ((bound, None), (bound + 1, bound + 1)):
+        running = job([10.0] * 5, running=NOW - 9000, state=RUNNING, stepped=NOW - quiet)
+        assert silent(running, site, NOW) == silence
 
 
-def test_before_the_second_step_silence_says_nothing() -> None:
+@pytest.mark.parametrize(("steps", "running"), [(1, 0.0), (9, None)])
+def test_before_the_second_step_silence_says_nothing(steps: int, running: float | None) -> None:
     site = machine(stall_factor=1, stall_seconds=1)
-    assert silent(job([10.0], stepped=0.0, running=0.0), site, NOW) is None
-    assert silent(job([10.0] * 9, stepped=0.0, running=None), site, NOW) is None
+    assert silent(job([10.0] * steps, stepped=0.0, running=running), site, NOW) is None
 
 
-def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band() -> None:
-    assert lost_pace(job([12.0] * 20), 20) == 12.0
-    assert lost_pace(job([12.0] * 19), 20) is None
-    assert lost_pace(job([12.0] * 15 + [10.6] + [12.0] * 9), 20) is None
-    assert lost_pace(job([12.0] * 5 + [10.0] * 15), 20) is None
-    assert lost_pace(job([12.0] * 20), 0) is None
-    assert lost_pace(job([12.0] * 20, expected=None), 20) is None
-    # The log chooses the number, and it names no GPU.
-    assert lost_pace(job([12.0] * 20, expected=ExpectedStepTime(10.07, 10.6, "h100")), 20) is None
-
-
-def test_a_run_that_is_through_is_judged_and_not_given_up() -> None:
-    assert lost_pace(job([12.0] * 50), 20) is None
+@pytest.mark.parametrize(
+    ("times", "fewest", "expected", "pace"),
+    [
+        ([12.0] * 20, 20, BAND, 12.0),
+        ([12.0] * 19, 20, BAND, None),
+        ([12.0] * 15 + [10.6] + [12.0] * 9, 20, BAND, None),
+        ([12.0] * 5 + [10.0] * 15, 20, BAND, None),
+        ([12.0] * 20, 0, BAND, None),
+        ([12.0] * 20, 20, None, None),
+        # The log chooses the number, and it names no GPU.
+        ([12.0] * 20, 20, ExpectedStepTime(10.07, 10.6, "h100"), None),
+        # A run that is through is judged and not given up.
+        ([12.0] * 50, 20, BAND, None),
+    ],
+)
+def test_a_pace_is_lost_when_each_of_the_last_ten_steps_is_out_of_the_band(
+    times: list[float], fewest: int, expected: ExpectedStepTime | None, pace: float | None
+) -> None:
+    assert lost_pace(job(times, expected=expected), fewest) == pace
 
 
 def test_a_pace_needs_the_warm_up_and_ten_steps() -> None:

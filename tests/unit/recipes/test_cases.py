@@ -53,6 +53,7 @@ def refused(folder: Path, old: str, new: str) -> str:
     assert old in RECIPE
     with pytest.raises(ConfigError) as caught:
         load_recipe(write(folder, RECIPE.replace(old, new)))
+    assert str(caught.value).startswith(f"{folder / 'recipe.yaml'}:")
     return str(caught.value)
 
 
@@ -66,102 +67,55 @@ def test_the_readme_has_the_same_cases() -> None:
 
 @pytest.mark.parametrize("case_id", IDS.split())
 def test_a_case_runs_the_configuration_of_the_readme(case_id: str) -> None:
-    assert examples.case(case_id).configuration() == published.configurations()[case_id]
-
-
-@pytest.mark.parametrize("case_id", IDS.split())
-def test_parallel_sizes_multiply_to_the_gpus(case_id: str) -> None:
     case = examples.case(case_id)
+    assert case.configuration() == published.configurations()[case_id]
     assert case.tp * case.pp * case.cp * case.dp == case.gpus
     assert case.dp * case.mbs * case.ga == case.gbs
 
 
+# GPUs, data parallel size and global batch size of each case, by hand.
 # Global batch size = 4 x GPUs; 4 gradient accumulation steps at every scale.
-NEMOTRON4_15B = """
-16 | dp 4, gbs 64
-32 | dp 8, gbs 128
-64 | dp 16, gbs 256
-128 | dp 32, gbs 512
-256 | dp 64, gbs 1024
-512 | dp 128, gbs 2048
-1024 | dp 256, gbs 4096
-2048 | dp 512, gbs 8192
-"""
-
+NEMOTRON4_15B = (
+    "16 4 64, 32 8 128, 64 16 256, 128 32 512, 256 64 1024, 512 128 2048, 1024 256 4096, 2048 512 8192"
+)
 # Global batch size = 2 x nodes of 8 GPUs; 16 gradient accumulation steps at every scale.
-NEMOTRON4 = """
-128 | dp 2, gbs 32
-256 | dp 4, gbs 64
-512 | dp 8, gbs 128
-1024 | dp 16, gbs 256
-2048 | dp 32, gbs 512
-"""
-
-# Global batch size = nodes x 8 GPUs x 2; FSDP as the heads of the table's columns say.
-MAXTEXT_LLAMA2 = """
-64 | fsdp 64, dp 1, gbs 128
-128 | fsdp 128, dp 1, gbs 256
-256 | fsdp 256, dp 1, gbs 512
-512 | fsdp 128, dp 4, gbs 1024
-1024 | fsdp 128, dp 8, gbs 2048
-2048 | fsdp 128, dp 16, gbs 4096
-"""
-
-
-def by_hand(table: str) -> dict[int, dict[str, int]]:
-    """GPUs to configuration."""
-    rows = [line.split("|") for line in table.strip().splitlines()]
-    pairs = {int(gpus): [part.split() for part in text.split(",")] for gpus, text in rows}
-    return {gpus: {key: int(value) for key, value in found} for gpus, found in pairs.items()}
+NEMOTRON4 = "128 2 32, 256 4 64, 512 8 128, 1024 16 256, 2048 32 512"
+# Global batch size = nodes x 8 GPUs x 2; FSDP, which is the fourth number, as the heads of the table's columns say.
+MAXTEXT_LLAMA2 = (
+    "64 1 128 64, 128 1 256 128, 256 1 512 256, 512 4 1024 128, 1024 8 2048 128, 2048 16 4096 128"
+)
 
 
 @pytest.mark.parametrize(
     ("recipe", "size", "table", "common"),
     [
-        (
-            "nemotron4",
-            "15b",
-            NEMOTRON4_15B,
-            {"layers": 32, "tp": 4, "pp": 1, "cp": 1, "vp": 1, "fsdp": 1, "mbs": 4, "ga": 4},
-        ),
-        (
-            "nemotron4",
-            "340b",
-            NEMOTRON4,
-            {"layers": 96, "tp": 8, "pp": 8, "cp": 1, "vp": 12, "fsdp": 1, "mbs": 1, "ga": 16},
-        ),
-        (
-            "maxtext_llama2",
-            "70b",
-            MAXTEXT_LLAMA2,
-            {"layers": 80, "tp": 1, "pp": 1, "cp": 1, "vp": 1, "mbs": 2, "ga": 1},
-        ),
+        ("nemotron4", "15b", NEMOTRON4_15B, {"layers": 32, "tp": 4, "pp": 1, "vp": 1, "fsdp": 1, "mbs": 4, "ga": 4}),
+        ("nemotron4", "340b", NEMOTRON4, {"layers": 96, "tp": 8, "pp": 8, "vp": 12, "fsdp": 1, "mbs": 1, "ga": 16}),
+        ("maxtext_llama2", "70b", MAXTEXT_LLAMA2, {"layers": 80, "tp": 1, "pp": 1, "vp": 1, "mbs": 2, "ga": 1}),
     ],
-)
+)  # fmt: skip
 def test_the_cases_of_the_other_slurm_recipes_by_hand(
     recipe: str, size: str, table: str, common: dict[str, int]
 ) -> None:
+    rows = [
+        dict(zip(("gpus", "dp", "gbs", "fsdp"), map(int, row.split()), strict=False))
+        for row in table.split(",")
+    ]
     cases = [case for case in examples.recipe_named(recipe).cases if case.size == size]
-    found = {case.id: case.configuration() for case in cases}
-    assert found == {
-        f"{size}-{dtype}-{gpus}gpus": {"sequence_length": 4096, **common, **row}
-        for gpus, row in by_hand(table).items()
+    assert {case.id: {"gpus": case.gpus, **case.configuration()} for case in cases} == {
+        f"{size}-{dtype}-{row['gpus']}gpus": {"sequence_length": 4096, "cp": 1, **common, **row}
+        for row in rows
         for dtype in ("bf16", "fp8")
     }
 
 
 def test_both_rules_hold_on_nodes_of_eight_gpus() -> None:
-    cases = [
-        case
-        for name in ("nemotron4", "maxtext_llama2")
-        for case in examples.recipe_named(name).cases
-        if case.is_timed
-    ]
+    recipes = [examples.recipe_named(name) for name in ("nemotron4", "maxtext_llama2")]
+    cases = [case for recipe in recipes for case in recipe.cases if case.is_timed]
     assert {case.gpus_per_node for case in cases} == {8}
     for case in cases:
-        assert case.gbs == case.nodes(8) * (
-            2 if case.size == "340b" else 32 if case.size == "15b" else 8 * case.mbs
-        )
+        of_node = {"340b": 2, "15b": 32}.get(case.size, 8 * case.mbs)
+        assert case.gbs == case.nodes(8) * of_node
         assert case.tp * case.pp * case.cp * case.fsdp * case.dp == case.gpus
 
 
@@ -175,9 +129,6 @@ def test_a_case_has_its_names_and_sizes() -> None:
     case = examples.case("70b-fp8-512gpus")
     assert case.key == "llama3/70b-fp8-512gpus"
     assert (case.tokens_per_step, case.steps, case.nodes(8), case.nodes(7)) == (1024 * 8192, 50, 64, 74)
-
-
-def test_an_unknown_case_is_none() -> None:
     assert examples.llama3().case("70b-fp8-513gpus") is None
 
 
@@ -210,45 +161,9 @@ def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
         ("log_folder_printed", "log_folder: /logs\n  log_folder_printed", "give either log_folder (known"),
         ("log: nemo2", "program: train.py\nlog: nemo2", "there is `launch` and `program`"),
         ("log: nemo2", "modules: [jax]\nlog: nemo2", "modules and cpu_environment are those of `program`"),
-    ],
-)
-def test_a_case_that_cannot_be_run_is_refused_with_its_file(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
-    message = refused(tmp_path, old, new)
-    assert message.startswith(f"{tmp_path / 'recipe.yaml'}:")
-    assert said in message
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
-    [
-        ("dtype: [bf16]", "dtype: [fp4]", 11, "fp8"),
-        ("dtype: [bf16]", "dtype: []", 11, "dtype"),
-        ("mbs: 1", "mbs: 0", 11, "mbs: must be greater than 0"),
-        ("tp: 2", "tp: two", 11, "tp: expected a whole number"),
-        ("tp: 2", "ttp: 2", 11, "did you mean 'tp'?"),
-        ("log: nemo2", "log: nemo3", 5, "nemo2"),
-        ("steps: 50\n", "", 1, "steps: missing"),
-        ("steps: 50", "steps: 1", 6, "steps"),
-        ("layers: 2,", "layers: 2.5,", 9, "layers"),
-        ("query_groups: 2", "query_goups: 2", 9, "did you mean 'query_groups'?"),
-    ],
-)
-def test_a_wrong_key_is_refused_with_its_line(
-    tmp_path: Path, old: str, new: str, line: int, said: str
-) -> None:
-    message = refused(tmp_path, old, new)
-    assert any(
-        text.startswith(f"{tmp_path / 'recipe.yaml'}:{line}: ") and said in text
-        for text in message.splitlines()
-    ), message
-
-
-# Each was noticed in the midst of a session, or by a job that nobody could find any more.
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
+        ("gpus: [8, 16]", "gpus: [0]", "gpus"),
+        ("gpus: [8, 16]", "gpus: [-8]", "gpus"),
+        # Each was noticed in the midst of a session, or by a job that nobody could find any more.
         ("(\\d+)'", "(\\d+'", "launch.job_id: not a regular expression: missing ), unterminated subpattern"),
         ("'job (\\d+)'", "'job \\d+'", "launch.job_id: the pattern needs a group, (...), around the job's id"),
         ("'folder (\\S+)'", "'folder [\\S+'", "launch.log_folder_printed: not a regular expression: "),
@@ -271,17 +186,33 @@ def test_a_wrong_key_is_refused_with_its_line(
         ("log: nemo2", "replay: 'x{99999999999}'\nlog: nemo2", "replay: not a regular expression: the repetition"),
     ],
 )  # fmt: skip
-def test_a_broken_pattern_is_refused_when_the_recipe_is_read(
+def test_a_case_that_cannot_be_run_is_refused_with_its_file(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    message = refused(tmp_path, old, new)
-    assert message.startswith(f"{tmp_path / 'recipe.yaml'}:")
-    assert said in message
+    assert said in refused(tmp_path, old, new)
 
 
-@pytest.mark.parametrize("gpus", ["[0]", "[-8]"])
-def test_a_number_of_gpus_below_one_is_refused(tmp_path: Path, gpus: str) -> None:
-    assert "gpus" in refused(tmp_path, "gpus: [8, 16]", f"gpus: {gpus}")
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("dtype: [bf16]", "dtype: [fp4]", 11, "fp8"),
+        ("dtype: [bf16]", "dtype: []", 11, "dtype"),
+        ("mbs: 1", "mbs: 0", 11, "mbs: must be greater than 0"),
+        ("tp: 2", "tp: two", 11, "tp: expected a whole number"),
+        ("tp: 2", "ttp: 2", 11, "did you mean 'tp'?"),
+        ("log: nemo2", "log: nemo3", 5, "nemo2"),
+        ("steps: 50\n", "", 1, "steps: missing"),
+        ("steps: 50", "steps: 1", 6, "steps"),
+        ("layers: 2,", "layers: 2.5,", 9, "layers"),
+        ("query_groups: 2", "query_goups: 2", 9, "did you mean 'query_groups'?"),
+    ],
+)
+def test_a_wrong_key_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, said: str
+) -> None:
+    lines = refused(tmp_path, old, new).splitlines()
+    place = f"{tmp_path / 'recipe.yaml'}:{line}: "
+    assert any(text.startswith(place) and said in text for text in lines), lines
 
 
 def test_a_folder_without_a_recipe_is_refused(tmp_path: Path) -> None:

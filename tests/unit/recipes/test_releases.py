@@ -44,20 +44,31 @@ def write(folder: Path, text: str = RELEASE, name: str = "3.0") -> Path:
     return path
 
 
+def refused(folder: Path, old: str, new: str) -> tuple[Path, list[str]]:
+    """The file of `RELEASE` with `old` replaced by `new`, and the lines that are said about it."""
+    assert old in RELEASE
+    path = write(folder, RELEASE.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_recipe(folder, "3.0")
+    return path, str(caught.value).splitlines()
+
+
 @pytest.mark.parametrize(("recipe", "releases"), HAS.items())
 def test_the_recipes_have_these_releases(recipe: str, releases: list[str]) -> None:
     folder = examples.ROOT / "suites" / recipe
     assert list(read_releases(folder, read_recipe(folder))) == releases
 
 
+def configurations(recipe: str, *release: str) -> dict[str, dict[str, int]]:
+    cases = examples.recipe_named(recipe, *release).cases
+    return {case.id: case.configuration() for case in cases if case.is_timed}
+
+
 @pytest.mark.parametrize("table", list(published.other_configurations()), ids=" ".join)
 def test_a_case_of_another_release_runs_the_configuration_of_its_readme(table: tuple[str, str, str]) -> None:
-    stated = published.other_configurations()[table]
-    found = examples.recipe_named(*table).cases
-    cases = {case.id: case.configuration() for case in found if case.is_timed}
+    stated, cases = published.other_configurations()[table], configurations(*table)
     assert {case_id: cases[case_id] for case_id in stated} == stated
-    others = {case_id for case_id in set(cases) - set(stated) if not case_id.startswith("340b")}
-    assert others == set()
+    assert {case_id for case_id in cases.keys() - stated if not case_id.startswith("340b")} == set()
 
 
 # What a release repeats of an older one, it repeats in every case.
@@ -65,18 +76,11 @@ def test_a_case_of_another_release_runs_the_configuration_of_its_readme(table: t
     ("recipe", "older", "newer"), [("nemotron4", "24.11", "25.01"), ("maxtext_llama2", "25.01", "24.11")]
 )
 def test_a_repeated_release_runs_the_same_cases(recipe: str, older: str, newer: str) -> None:
-    found = [
-        {
-            case.id: case.configuration()
-            for case in examples.recipe_named(recipe, release).cases
-            if case.is_timed
-        }
-        for release in (older, newer)
-    ]
-    assert found[0] == found[1]
-    for case_id in found[0]:
-        numbers = [examples.baseline(case_id, recipe, release=release) for release in (older, newer)]
-        assert numbers[0] == numbers[1]
+    cases = configurations(recipe, older)
+    assert cases == configurations(recipe, newer)
+    for case_id in cases:
+        first, second = (examples.baseline(case_id, recipe, release=release) for release in (older, newer))
+        assert first == second
 
 
 # From 25.02 on the launcher runs 340b BF16 with CP 2, and the README prints the figures of CP 1.
@@ -107,18 +111,9 @@ def test_a_number_is_of_a_release_and_a_gpu(gpu: str, case_id: str, step_time: f
 
 
 def test_the_same_case_has_another_number_in_another_release() -> None:
-    found = {
-        release: examples.baseline("70b-fp8-512gpus", release=release).cell.step_time
-        for release in (None, "25.04", "24.11", "25.01", "25.02", "25.03")
-    }
-    assert found == {
-        None: 10.07,
-        "25.04": 10.07,
-        "24.11": 11.18,
-        "25.01": 11.18,
-        "25.02": 10.76,
-        "25.03": 10.76,
-    }
+    times = {None: 10.07, "25.04": 10.07, "24.11": 11.18, "25.01": 11.18, "25.02": 10.76, "25.03": 10.76}
+    for release, step_time in times.items():
+        assert examples.baseline("70b-fp8-512gpus", release=release).cell.step_time == step_time, release
 
 
 def test_a_release_replaces_the_matrix_and_adds_models(tmp_path: Path) -> None:
@@ -182,13 +177,8 @@ def test_a_gpu_that_no_group_names_is_told(tmp_path: Path) -> None:
 def test_a_mistake_in_a_release_is_told_with_its_line(
     tmp_path: Path, old: str, new: str, line: int, said: str
 ) -> None:
-    assert old in RELEASE
-    path = write(tmp_path, RELEASE.replace(old, new))
-    with pytest.raises(ConfigError) as caught:
-        load_recipe(tmp_path, "3.0")
-    assert any(
-        text.startswith(f"{path}:{line}: ") and said in text for text in str(caught.value).splitlines()
-    ), caught.value
+    path, lines = refused(tmp_path, old, new)
+    assert any(text.startswith(f"{path}:{line}: ") and said in text for text in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -205,9 +195,6 @@ def test_a_mistake_in_a_release_is_told_with_its_line(
 def test_a_release_that_cannot_be_is_refused_with_its_file(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    assert old in RELEASE
-    path = write(tmp_path, RELEASE.replace(old, new))
-    with pytest.raises(ConfigError) as caught:
-        load_recipe(tmp_path, "3.0")
-    assert str(caught.value).startswith(f"{path}:")
-    assert said in str(caught.value)
+    path, lines = refused(tmp_path, old, new)
+    assert lines[0].startswith(f"{path}:")
+    assert said in "\n".join(lines)

@@ -25,50 +25,34 @@ COLUMNS = "step,seconds,tokens_per_second,loss,grad_norm,raw_seconds"
 _RUN = Run(
     id="77", name="again", nodes="node77", step_time=10.5, steady_median=10.4, spread=0.02, hiccups=(20,)
 )
+_CASES = ("llama3/70b-fp8-8gpus", "llama3/70b-fp8-16gpus")
+_WAIVED = WaivedCase(
+    case=_CASES[1], reason="a switch", agreed_by="A & B", until=date(2027, 1, 31), verdict=Kind.TOO_SLOW,
+    headline="too slow: by 7 %",
+)  # fmt: skip
+_SCALE = Scale(
+    case=_CASES[0], gpus=8, tokens_per_second_per_gpu=100.0, published_tokens_per_second_per_gpu=101.0, efficiency=1.0,
+    published_efficiency=1.0, limit=None, why="", waived=False,
+)  # fmt: skip
 
 
-def accepted_as(decision: Decision, **found: Any) -> dict[str, Any]:
-    """A decision on a plan of two cases, and its scaling, for `make`."""
-    cases = ("llama3/70b-fp8-8gpus", "llama3/70b-fp8-16gpus")
-    plan = {"site": "lab", "cases": [*cases], "scaling": 0.03, "tolerance": {"slower": 0.04}}
-    waived = WaivedCase(
-        case=cases[1],
-        reason="a switch",
-        agreed_by="A & B",
-        until=date(2027, 1, 31),
-        verdict=Kind.TOO_SLOW,
-        headline="too slow: by 7 %",
-    )
+def accepted_as(decision: Decision, **reasons: Any) -> dict[str, Any]:
+    """A decision on a plan of two cases, and its scaling, for `make`. `reasons` are what failed and is missing."""
+    plan = {"site": "lab", "cases": [*_CASES], "scaling": 0.03, "tolerance": {"slower": 0.04}}
     acceptance = AcceptanceRecord(
-        decision=decision,
-        digest="0123456789abcdef",
-        plan=Plan.model_validate(plan),
-        cases=cases,
-        failed={},
-        missing={},
-        waived=(waived,),
-    )
-    scale = Scale(
-        case=cases[0],
-        gpus=8,
-        tokens_per_second_per_gpu=100.0,
-        published_tokens_per_second_per_gpu=101.0,
-        efficiency=1.0,
-        published_efficiency=1.0,
-        limit=None,
-        why="",
-        waived=False,
-    )
-    none = replace(
-        scale, tokens_per_second_per_gpu=None, published_tokens_per_second_per_gpu=None, efficiency=None
-    )
+        decision=decision, digest="0123456789abcdef", plan=Plan.model_validate(plan), cases=_CASES, waived=(_WAIVED,),
+        **{"failed": {}, "missing": {}, **reasons},
+    )  # fmt: skip
     scales = (
-        scale,
-        replace(scale, case=cases[1], gpus=16, efficiency=0.9, limit=0.97, why="too low"),
-        replace(none, case="x", gpus=32, waived=True),
-    )
+        _SCALE,
+        replace(_SCALE, case=_CASES[1], gpus=16, efficiency=0.9, limit=0.97, why="too low"),
+        replace(
+            _SCALE, case="x", gpus=32, waived=True,
+            tokens_per_second_per_gpu=None, published_tokens_per_second_per_gpu=None, efficiency=None,
+        ),
+    )  # fmt: skip
     scaling = Scaling(recipe="llama3", size="70b", dtype="fp8", scales=scales)
-    return {"acceptance": replace(acceptance, **found), "scaling": (scaling,)}
+    return {"acceptance": acceptance, "scaling": (scaling,)}
 
 
 def make(

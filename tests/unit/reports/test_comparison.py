@@ -54,25 +54,31 @@ def run(folder: Path, name: str, *records: dict[str, Any], **changes: Any) -> st
     return str(path)
 
 
-def test_a_slower_case_and_what_else_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = run(tmp_path, "first", *(record(case, 5.0) for case in CASES))
-    second = run(
-        tmp_path,
-        "second",
-        *(record(case, 5.2 if case == CASES[3] else 5.0, versions={"NCCL": "2.23.4"}) for case in CASES),
-        site="other",
-    )
-    assert main(["compare", first, second]) == 0
-    told = capsys.readouterr().out
-    assert "second against first" in told
-    assert f"{CASES[3]}: -3.8 % (" in told
-    assert told.count("slower") == 1
-    assert "changed: NCCL: 2.21.5 became 2.23.4 (all cases)" in told
-    assert "changed: site: lab became other" in told
-    assert main(["compare", "--json", "--results", str(tmp_path), "first", "second"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [effect["cases"] for effect in found["effects"]] == [[CASES[3]]]
-    assert {key for key, case in found["cases"].items() if case["finding"] == "slower"} == {CASES[3]}
+def compared(capsys: pytest.CaptureFixture[str], *options: str, code: int = 0) -> str:
+    """What the command prints that ends with this exit code."""
+    assert main(["compare", *options]) == code
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> str:
+    """A run in which all cases had the same pace."""
+    return run(tmp_path, "first", *(record(case, 5.0) for case in CASES))
+
+
+def test_a_slower_case_and_what_else_changed(
+    first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [record(case, 5.2 if case == CASES[3] else 5.0, versions={"NCCL": "2.23.4"}) for case in CASES]
+    text = compared(capsys, first, run(tmp_path, "second", *records, site="other"))
+    assert "second against first" in text
+    assert f"{CASES[3]}: -3.8 % (" in text
+    assert text.count("slower") == 1
+    assert "changed: NCCL: 2.21.5 became 2.23.4 (all cases)" in text
+    assert "changed: site: lab became other" in text
+    effects = json.loads(compared(capsys, "--json", "--results", str(tmp_path), "first", "second"))
+    assert [effect["cases"] for effect in effects["effects"]] == [[CASES[3]]]
+    assert {key for key, case in effects["cases"].items() if case["finding"] == "slower"} == {CASES[3]}
 
 
 @pytest.mark.parametrize(
@@ -90,20 +96,19 @@ def test_what_the_comparison_cannot_tell_or_tells_in_parts_is_said(
     first = run(tmp_path, "first", *(record(case, 5.0) for case in cases[: len(slower)]))
     after = zip(cases, slower, strict=False)
     second = run(tmp_path, "second", *(record(case, 5.0 * by) for case, by in after))
-    assert main(["compare", first, second]) == 0
-    told = capsys.readouterr().out
-    assert all(words in told for words in said), told
+    text = compared(capsys, first, second)
+    assert all(words in text for words in said), text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "choice", "said"),
+    ("seconds", "choice", "gate"),
     [
-        (5.0, "slower", (0, "gate: no case is slower beyond noise, exit code 0")),
-        (5.2, "slower", (10, "gate: 1 case(s) slower, exit code 10")),
-        (5.2, "different", (10, "gate: 1 case(s) different, exit code 10")),
-        (4.8, "slower", (0, "gate: no case is slower beyond noise, exit code 0")),
-        (4.8, "different", (10, "gate: 1 case(s) different, exit code 10")),
-        (None, "slower", (13, "gate: 1 case(s) not compared, exit code 13")),
+        (5.0, "slower", (0, "no case is slower beyond noise")),
+        (5.2, "slower", (10, "1 case(s) slower")),
+        (5.2, "different", (10, "1 case(s) different")),
+        (4.8, "slower", (0, "no case is slower beyond noise")),
+        (4.8, "different", (10, "1 case(s) different")),
+        (None, "slower", (13, "1 case(s) not compared")),
     ],
 )
 def test_a_comparison_can_fail_if_it_is_asked_to(
@@ -111,19 +116,18 @@ def test_a_comparison_can_fail_if_it_is_asked_to(
     capsys: pytest.CaptureFixture[str],
     seconds: float | None,
     choice: str,
-    said: tuple[int, str],
+    gate: tuple[int, str],
 ) -> None:
+    code, words = gate[0], f"gate: {gate[1]}, exit code {gate[0]}\n"
     first = run(tmp_path, "first", *(record(case, 5.0) for case in CASES))
     others = [record(case, 5.0) for case in CASES if case != CASES[3]]
     second = run(tmp_path, "second", *others, *([record(CASES[3], seconds)] if seconds else []))
-    assert main(["compare", first, second]) == 0
-    assert "gate:" not in capsys.readouterr().out
-    assert main(["compare", first, second, "--fail-if", choice]) == said[0]
-    assert capsys.readouterr().out.endswith(f"{said[1]}\n")
-    assert main(["compare", first, second, "--fail-if", choice, "--json"]) == said[0]
-    told = capsys.readouterr()
-    assert json.loads(told.out)["second"] == "second"
-    assert told.err == f"{said[1]}\n"
+    assert "gate:" not in compared(capsys, first, second)
+    assert compared(capsys, first, second, "--fail-if", choice, code=code).endswith(words)
+    assert main(["compare", first, second, "--fail-if", choice, "--json"]) == code
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["second"] == "second"
+    assert printed.err == words
 
 
 def test_runs_without_a_case_in_common_do_not_pass(tmp_path: Path) -> None:
@@ -136,9 +140,7 @@ def test_what_cannot_be_compared_is_said_with_the_reason(
 ) -> None:
     one, other, gone, new, invalid = CASES[:5]
     configuration = record(one, 5.0)["configuration"]
-    first = run(
-        tmp_path, "first", record(one, 5.0), record(other, 5.0), record(gone, 5.0), record(invalid, 5.0)
-    )
+    first = run(tmp_path, "first", *(record(case, 5.0) for case in (one, other, gone, invalid)))
     second = run(
         tmp_path, "second",
         record(one, 5.0, configuration={**configuration, "gpu": "h200"}),
@@ -146,43 +148,41 @@ def test_what_cannot_be_compared_is_said_with_the_reason(
         record(new, 5.0),
         record(invalid, 5.0, verdict="invalid run"),
     )  # fmt: skip
-    assert main(["compare", "--json", first, second]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["cases"] == {}
-    assert found["not_compared"] == {
+    effects = json.loads(compared(capsys, "--json", first, second))
+    assert effects["cases"] == {}
+    assert effects["not_compared"] == {
         one: "not the same work: gpu h100 and h200",
         other: "infrastructure in second",
         gone: "not in second",
         new: "not in first",
         invalid: "invalid run in second",
     }
-    assert main(["compare", first, second]) == 0
-    assert "no case could be compared" in capsys.readouterr().out
+    assert "no case could be compared" in compared(capsys, first, second)
 
 
 def test_each_run_of_a_case_that_ran_several_times_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [
-        {
-            "id": str(i),
-            "name": str(i),
-            "nodes": "",
-            "step_time": 5.0,
-            "steady_median": seconds,
-            "spread": 0.0,
-            "hiccups": [],
-        }
-        for i, seconds in enumerate((4.0, 5.0, 6.25))
-    ]
+    plain = {"id": "1", "name": "1", "nodes": "", "step_time": 5.0, "spread": 0.0, "hiccups": []}
+    runs = [{**plain, "steady_median": seconds} for seconds in (4.0, 5.0, 6.25)]
     first = run(tmp_path, "first", record(CASES[0], 5.0))
     second = run(tmp_path, "second", record(CASES[0], 9.0, runs=runs))
-    assert main(["compare", "--json", first, second]) == 0
-    assert json.loads(capsys.readouterr().out)["cases"][CASES[0]]["ratio"]["value"] == pytest.approx(1.0)
+    cases = json.loads(compared(capsys, "--json", first, second))["cases"]
+    assert cases[CASES[0]]["ratio"]["value"] == pytest.approx(1.0)
+
+
+def error(capsys: pytest.CaptureFixture[str], *runs: str) -> str:
+    """The one line that is printed where runs cannot be compared."""
+    assert main(["compare", *runs]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    return printed.err.strip()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         (None, "no run '"),
         ("{", "cannot be read"),
@@ -191,46 +191,37 @@ def test_each_run_of_a_case_that_ran_several_times_counts(
     ],
 )
 def test_a_run_without_a_record_is_one_clear_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, said: str
+    first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, reason: str
 ) -> None:
-    first = run(tmp_path, "first")
     (tmp_path / "second").mkdir()
     if text is not None:
         (tmp_path / "second" / SUMMARY).write_text(text)
-    assert main(["compare", first, str(tmp_path / "second")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert said in told
-    assert told.count("\n") == 1
+    assert reason in error(capsys, first, str(tmp_path / "second"))
 
 
-def test_a_run_and_itself_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = run(tmp_path, "first", record(CASES[0], 5.0))
+def test_a_run_and_itself_is_one_clear_error(
+    first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "latest").symlink_to("first")
-    assert main(["compare", first, str(tmp_path / "latest")]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == f"error: {first} and {tmp_path}/latest are the same run, first: name two runs\n"
-
-
-def test_a_session_that_goes_on_with_the_run_that_it_compares_with_is_refused(tmp_path: Path) -> None:
-    folder = Path(run(tmp_path, "first", record(CASES[0], 5.0)))
-    (folder / JOBS_LOG).touch()
-    (tmp_path / "latest").symlink_to(folder)
-    options = {"--compare": "latest", "--results": str(tmp_path)}
-    config: Any = SimpleNamespace(getoption=options.get, option=SimpleNamespace(resume="first"))
-    with pytest.raises(
-        ConfigError, match="it is the run that --resume goes on with, first: name another one"
-    ):
-        earlier_run(config)
+    reason = f"{first} and {tmp_path}/latest are the same run, first: name two runs"
+    assert error(capsys, first, str(tmp_path / "latest")) == f"error: {reason}"
 
 
 @pytest.mark.parametrize("pace", [-3.0, 5e-324, 1.7e308])
 def test_a_pace_that_no_step_has_is_one_clear_error(
-    pace: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pace: float, first: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, bad = (
-        run(tmp_path, name, record(CASES[0], seconds)) for name, seconds in (("a", 10.0), ("b", pace))
-    )
-    assert main(["compare", good, bad]) == 2
-    assert f"{pace:g} s is no time of a step" in capsys.readouterr().err
+    second = run(tmp_path, "second", record(CASES[0], pace))
+    assert f"{pace:g} s is no time of a step" in error(capsys, first, second)
+
+
+def test_a_session_that_goes_on_with_the_run_that_it_compares_with_is_refused(
+    first: str, tmp_path: Path
+) -> None:
+    (Path(first) / JOBS_LOG).touch()
+    (tmp_path / "latest").symlink_to(first)
+    options = {"--compare": "latest", "--results": str(tmp_path)}
+    config: Any = SimpleNamespace(getoption=options.get, option=SimpleNamespace(resume="first"))
+    reason = "it is the run that --resume goes on with, first: name another one"
+    with pytest.raises(ConfigError, match=reason):
+        earlier_run(config)

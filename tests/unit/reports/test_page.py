@@ -24,7 +24,7 @@ from plugins.record.folder import STEPS, SUMMARY
 from plugins.record.job import Failure, Job, JobRef, Times
 from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.plan import Decision
-from plugins.record.summary import RunsSaved
+from plugins.record.summary import RunsSaved, Summary
 from plugins.record.verdict import Kind
 from plugins.reports import ci_files, page, plot
 from plugins.reports.ci_files import ctrf
@@ -96,6 +96,26 @@ def html(folder: Path) -> str:
     return (folder / page.HTML).read_text()
 
 
+def rendered(summary: Summary, folder: Path) -> tuple[str, str]:
+    """The page and the Markdown of a run."""
+    return page.PageReport().render(folder, summary)
+
+
+def part(html: str, first: str, last: str) -> str:
+    """What stands between the beginnings of two sections."""
+    return html[html.index(f'id="{first}"') : html.index(f'id="{last}"')]
+
+
+def of_ci(summary: Summary) -> str:
+    return ci_files.verdicts(summary, 1 << 20)
+
+
+@pytest.fixture
+def passed(tmp_path: Path) -> Summary:
+    """A run of one case, which passed."""
+    return example_run.make(tmp_path, (Kind.PASSED,))
+
+
 def cases(html: str) -> Iterator[tuple[str, str]]:
     """The id and the HTML of each case's own part."""
     for part in re.findall('<article class="case".*?</article>', html, re.DOTALL):
@@ -122,38 +142,49 @@ def test_the_decision_on_a_plan_is_on_top_with_what_it_rests_on(tmp_path: Path, 
     hostile = {"the run": "it <b>ended</b> early"}
     failed = {"llama3/70b-fp8-16gpus": "too slow: by 7 %"}
     made = example_run.accepted_as(decision, failed=failed, missing=hostile)
-    html, markdown_text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
+    html, markdown_text = rendered(example_run.make(tmp_path, accepted=made), tmp_path)
     test_the_page_is_whole_and_needs_nothing_else(html)
     top = Reader(html[: html.index("<main>")] + "</body></html>").text
-    for said in (
+    for words in (
         f"Acceptance of lab: {decision}", "What speaks against the cluster llama3/70b-fp8-16gpus too slow: by 7 %",
         "What was not shown the run it <b>ended</b> early", "Waived", "a switch A & B 2027-01-31", "SHA-256 0123456789abcdef",
         "8 GPUs 100.0 %, 16 GPUs 90.0 % (limit 97.0 %), 32 GPUs waived", "slower 0.04, instead of the baselines' own",
         "at most 3 % below the published efficiency", "For the buyer", "For the vendor",
     ):  # fmt: skip
-        assert said in top, said
+        assert words in top, words
     assert f"<title>{decision}, performance" in html
     assert f"# Acceptance of lab: {decision}\n" in markdown_text
     assert "- failed: llama3/70b-fp8-16gpus: too slow: by 7 %\n" in markdown_text
     assert "- missing: the run: it &lt;b&gt;ended&lt;/b&gt; early\n" in markdown_text
 
 
-def test_scaling_is_drawn_with_the_published_curve_and_the_limit(tmp_path: Path) -> None:
-    made = example_run.accepted_as(Decision.ACCEPTED)
-    html, _ = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
-    part = html[html.index('<section id="scaling">') : html.index('<section id="slowest">')]
-    drawn = {
-        kind: len(re.findall(r"[-\d.]+,[-\d.]+", line))
-        for kind, line in re.findall(r'class="(\w+)"[^>]* d="([^"]+)"', part)
-    }
-    drawn |= {
-        kind: len(re.findall(r"[-\d.]+,[-\d.]+", line))
-        for line, kind in re.findall(r' d="([^"]+)"[^>]*class="(\w+)"', part)
-    }
-    assert drawn == {"measured": 2, "published": 2, "limit": 1}
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The page and the Markdown of a run that is accepted, although something is said against it."""
+    folder = tmp_path_factory.mktemp("accepted")
+    made = example_run.accepted_as(Decision.ACCEPTED, failed={"the 'run'": 'it <b>"ended"</b>'})
+    return rendered(example_run.make(folder, accepted=made), folder)
+
+
+def test_scaling_is_drawn_with_the_published_curve_and_the_limit(accepted: tuple[str, str]) -> None:
+    scaling = part(accepted[0], "scaling", "slowest")
+    for kind, points in (("measured", 2), ("published", 2), ("limit", 1)):
+        (path,) = re.findall(rf'<path[^>]*class="{kind}"[^>]*>', scaling)
+        assert len(re.findall(r"[-\d.]+,[-\d.]+", path)) == points, kind
     # A loss of 3 % is no cliff.
-    assert ">0</text>" in re.sub(r"\s+", "", part)
-    assert "below the limit" in part
+    assert ">0</text>" in re.sub(r"\s+", "", scaling)
+    assert "below the limit" in scaling
+
+
+def test_the_verdicts_come_before_everything_but_the_decision(accepted: tuple[str, str]) -> None:
+    html, text = accepted
+    assert re.findall('<section id="([^"]+)"', html)[:4] == ["acceptance", "verdicts", "matrix", "scaling"]
+    assert text.index("## Verdicts") < text.index("## Scaling")
+
+
+def test_markdown_can_be_read_as_it_is(accepted: tuple[str, str]) -> None:
+    assert "- failed: the 'run': it &lt;b&gt;\"ended\"&lt;/b&gt;\n" in accepted[1]
+    assert "the baselines' own" in accepted[1]
 
 
 def test_a_run_without_a_plan_has_no_page_to_sign(html: str) -> None:
@@ -187,40 +218,33 @@ def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, 
     assert [path for path in paths if not (folder / unquote(path)).is_file()] == []
 
 
-def test_what_the_log_states_is_told_apart_from_what_it_does_not(html: str) -> None:
-    assert (
-        "<dt>stated by the log</dt><dd>processes (All distributed processes registered. Starting with 512 processes)</dd>"
-        in html
-    )
-    assert "<dt>not stated by it</dt><dd>model, sequence length, dtype, type of GPU</dd>" in html
-
-
-def test_an_earlier_job_leads_to_its_log(html: str) -> None:
-    link = '<a href="llama3/70b-fp8-16gpus/try-1/log.txt">77</a>'
-    assert f'{link}</td><td data-label="state" class="text">FAILED repeated</td>' in html
-    said = Reader(html).text
-    for told in ("77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77", "the last of 2 runs"):
-        assert told in said
-
-
-def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
-    section = html[html.index('id="not-run"') : html.index('id="jobs"')]
-    said = Reader(f"<section {section[: section.index('</section>')]}</section>").text
-    assert "3 of llama3 left out: 4096 GPUs need 512 nodes" in said
-    for kind in (Kind.NO_BASELINE, Kind.SKIPPED, Kind.INFRASTRUCTURE):
-        assert f"{kind}: because of {list(Kind).index(kind)}" in said
-
-
-def test_definitions_versions_and_gpu_hours_are_told(html: str) -> None:
-    said = Reader(html).text
-    for told in (
+def test_what_a_case_was_judged_by_is_told(html: str) -> None:
+    words = Reader(html).text
+    for fact in (
+        "stated by the log processes (All distributed processes registered. Starting with 512 processes)",
+        "not stated by it model, sequence length, dtype, type of GPU",
+        "77: 10.5 s, steady 10.4 s, spread 2.0 %, on node77",
+        "the last of 2 runs",
         "commit of Pacemark abc123, with changes",
         "llama3/x regressed",
         "12.5",
         "full-attention",
         "sequence length x global batch size",
     ):
-        assert told in said
+        assert fact in words, fact
+
+
+def test_an_earlier_job_leads_to_its_log(html: str) -> None:
+    link = '<a href="llama3/70b-fp8-16gpus/try-1/log.txt">77</a>'
+    assert f'{link}</td><td data-label="state" class="text">FAILED repeated</td>' in html
+
+
+def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
+    section = html[html.index('id="not-run"') : html.index('id="jobs"')]
+    words = Reader(f"<section {section[: section.index('</section>')]}</section>").text
+    assert "3 of llama3 left out: 4096 GPUs need 512 nodes" in words
+    for kind in (Kind.NO_BASELINE, Kind.SKIPPED, Kind.INFRASTRUCTURE):
+        assert f"{kind}: because of {list(Kind).index(kind)}" in words
 
 
 def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
@@ -237,12 +261,11 @@ def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
     tries = dict(zip(keys, ([run(1.5)], [unknown, broken, run(4.0)], [run(9.0)]), strict=True))
     saved = RunsSaved.of(3, tries, summary.cases)
     assert saved == RunsSaved(at_most=3, runs=3, not_needed=3, gpu_hours_saved=7.0)
-    again = replace(summary, repeated=saved)
-    told = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
-    html, text = page.PageReport().render(tmp_path, again)
-    assert told in Reader(html).text
-    assert told in text.replace("\\", "")
-    assert "repeat-undecided" not in page.PageReport().render(tmp_path, summary)[0]
+    words = "at most 3 runs of a case: 3 made, 3 not needed, which saved about 7 GPU-hours."
+    html, text = rendered(replace(summary, repeated=saved), tmp_path)
+    assert words in Reader(html).text
+    assert words in text.replace("\\", "")
+    assert "repeat-undecided" not in rendered(summary, tmp_path)[0]
 
 
 def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
@@ -253,23 +276,16 @@ def test_markdown_has_the_same_verdicts_and_links(folder: Path) -> None:
     assert "- 3 of llama3: 4096 GPUs need 512 nodes" in text
 
 
-def test_markdown_can_be_read_as_it_is(tmp_path: Path) -> None:
-    made = example_run.accepted_as(Decision.ACCEPTED, failed={"the 'run'": 'it <b>"ended"</b>'})
-    _, text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
-    assert "- failed: the 'run': it &lt;b&gt;\"ended\"&lt;/b&gt;\n" in text
-    assert "the baselines' own" in text
-
-
-def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wait(tmp_path: Path) -> None:
-    summary = example_run.make(tmp_path, (Kind.PASSED,))
-    job = replace(summary.cases[0].job, submitted=1795406812.9, started=1795406812.0)
-    summary = example_run.changed(summary, job=job)
-    assert "| 0 s |" in page.PageReport().render(tmp_path, summary)[1]
+def test_a_job_that_a_cluster_started_in_the_second_of_its_submission_did_not_wait(
+    passed: Summary, tmp_path: Path
+) -> None:
+    job = replace(passed.cases[0].job, submitted=1795406812.9, started=1795406812.0)
+    assert "| 0 s |" in rendered(example_run.changed(passed, job=job), tmp_path)[1]
 
 
 def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=10_000)
-    html, _ = page.PageReport().render(tmp_path, summary)
+    html, _ = rendered(summary, tmp_path)
     assert "10000 steps; of each of 400 columns only the fastest and the slowest step are drawn" in html
     points = [(index, 1.0 + (index == 4711) - (index == 9999)) for index in range(10_000)]
     kept = plot.thinned(points)
@@ -280,18 +296,9 @@ def test_of_many_steps_the_extremes_are_drawn_and_the_caption_says_so(tmp_path: 
 
 def recorded(pace: float, *, band: bool = False) -> CaseRecord:
     """The record of a case of this pace in s; with a band it is expected to take 10 s."""
-    expected = (
-        record_of(
-            examples.judged(
-                examples.case(),
-                examples.outcome(),
-                examples.parse(examples.nemo2_text(examples.times())),
-                examples.baseline(),
-            )
-        ).expected
-        if band
-        else None
-    )
+    log = examples.parse(examples.nemo2_text(examples.times()))
+    judged = examples.judged(examples.case(), examples.outcome(), log, examples.baseline())
+    expected = record_of(judged).expected if band else None
     empty = CaseRecord.unjudged(Job(ref=JobRef("llama3", "x", "x")), "")
     return replace(
         empty, steady_median=pace, step_time=pace, statistic="last", hiccups=(0,), expected=expected
@@ -313,16 +320,15 @@ def test_whatever_a_log_states_can_be_drawn(seconds: list[float], band: bool) ->
 @pytest.mark.parametrize(
     "text", ["", "a,b\n1,2\n", "step,raw_seconds\n1\n", "step,raw_seconds\nx,y\n", f"{example_run.COLUMNS}\n"]
 )
-def test_damaged_steps_cost_the_plot_alone(tmp_path: Path, text: str) -> None:
-    summary = example_run.make(tmp_path, (Kind.PASSED,))
-    (tmp_path / summary.cases[0].id / STEPS).write_text(text)
-    html, _ = page.PageReport().render(tmp_path, summary)
+def test_damaged_steps_cost_the_plot_alone(passed: Summary, tmp_path: Path, text: str) -> None:
+    (tmp_path / passed.cases[0].id / STEPS).write_text(text)
+    html, _ = rendered(passed, tmp_path)
     assert "<figure>" not in html
     assert "because of 0" in html
 
 
+@pytest.mark.usefixtures("passed")
 def test_the_page_is_made_anew_from_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    example_run.make(tmp_path, (Kind.PASSED,))
     assert page.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / page.HTML}\n{tmp_path / page.MARKDOWN}\n"
     assert (tmp_path / page.HTML).is_file()
@@ -359,23 +365,21 @@ def test_no_sentence_says_more_than_the_run_did(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
     assert summary.cases[0].expected is not None
     lucky = summary.cases[0].expected.step_time / 1.01
-    for changes, told in (
+    for changes, words in (
         ({"step_time": lucky, "steady_median": lucky}, "No case is below its expected throughput."),
         ({"step_time": None, "expected": None}, "No case was compared with an expected throughput."),
     ):
-        html, _ = page.PageReport().render(tmp_path, example_run.changed(summary, **changes))
-        assert told in html
+        html, _ = rendered(example_run.changed(summary, **changes), tmp_path)
+        assert words in html
     assert "2 runs, with the steady median and the published statistic of what was judged" in html
 
 
-def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
-    summary = example_run.make(tmp_path, (Kind.PASSED,))
-    html, text = page.PageReport().render(tmp_path, summary)
+def test_what_was_left_out_stands_beside_the_verdicts(passed: Summary, tmp_path: Path) -> None:
+    html, text = rendered(passed, tmp_path)
     assert "1 passed</li>" in html[: html.index("</header>")]
     assert "3 left out</li>" in html[: html.index("</header>")]
     assert "1 passed, 3 left out\n" in text
-    summary = example_run.changed(summary, remarks=("the last step is out of the band",))
-    of_job = ci_files.verdicts(summary, 1 << 20)
+    of_job = of_ci(example_run.changed(passed, remarks=("the last step is out of the band",)))
     assert "1 passed, 3 left out, on site" in of_job
     assert "- 3 of `llama3` left out: `4096 GPUs need 512 nodes`" in of_job
     assert "  - `the last step is out of the band`" in of_job
@@ -384,47 +388,34 @@ def test_what_was_left_out_stands_beside_the_verdicts(tmp_path: Path) -> None:
 def test_means_over_steps_are_not_called_steps(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,), steps=5)
     summary = example_run.changed(summary, means=Means(over=10, every=10, judged=10))
-    html, text = page.PageReport().render(tmp_path, summary)
-    assert (
+    html, text = rendered(summary, tmp_path)
+    caption = (
         "5 means over 10 steps each. In the plot, the black square is the last step, the published statistic"
-        in html
     )
+    assert caption in html
     assert "statistic last of means over 10 steps, every 10, FLOPs" in text
-    summary = example_run.changed(summary, step_time=None)
-    assert "the black square" not in page.PageReport().render(tmp_path, summary)[0]
+    assert "the black square" not in rendered(example_run.changed(summary, step_time=None), tmp_path)[0]
 
 
-def test_the_verdicts_come_before_everything_but_the_decision(tmp_path: Path) -> None:
-    made = example_run.accepted_as(Decision.ACCEPTED)
-    html, text = page.PageReport().render(tmp_path, example_run.make(tmp_path, accepted=made))
-    order = re.findall('<section id="([^"]+)"', html)
-    assert order[:4] == ["acceptance", "verdicts", "matrix", "scaling"]
-    assert text.index("## Verdicts") < text.index("## Scaling")
+LAST = "the black square is the last step"
 
 
 @pytest.mark.parametrize(
-    ("statistic", "hiccups", "told", "untold"),
+    ("statistic", "hiccups", "drawn", "undrawn"),
     [
-        ("last", [20], ["the black square is the last step", "a cross is a hiccup"], "thick black line"),
-        (
-            "mean:35-44",
-            [],
-            ["the thick black line between two squares is the published statistic"],
-            "a cross",
-        ),
-        ("last", [], ["the black square is the last step"], "a cross"),
+        ("last", (20,), (LAST, "a cross is a hiccup"), "thick black line"),
+        ("mean:35-44", (), ("the thick black line between two squares is the published statistic",), "a cross"),
+        ("last", (), (LAST,), "a cross"),
     ],
-)
+)  # fmt: skip
 def test_the_caption_names_the_marks_that_are_drawn(
-    statistic: str, hiccups: list[int], told: list[str], untold: str, tmp_path: Path
+    statistic: str, hiccups: tuple[int, ...], drawn: tuple[str, ...], undrawn: str, tmp_path: Path
 ) -> None:
     summary = example_run.make(tmp_path, (Kind.PASSED,))
-    html, _ = page.PageReport().render(
-        tmp_path, example_run.changed(summary, statistic=statistic, hiccups=tuple(hiccups))
-    )
+    html, _ = rendered(example_run.changed(summary, statistic=statistic, hiccups=hiccups), tmp_path)
     (caption,) = re.findall("<figcaption>.*?</figcaption>", html, re.DOTALL)
-    assert [words for words in told if words not in caption] == []
-    assert untold not in caption
+    assert [words for words in drawn if words not in caption] == []
+    assert undrawn not in caption
     assert f"{len(hiccups)} hiccups" not in html
 
 
@@ -432,45 +423,38 @@ def test_the_caption_names_the_marks_that_are_drawn(
     ("step_time", "steady", "off"), [(10.0, 10.5, "-4.1 %"), (10.5, 10.0, "-4.1 %"), (9.9, 10.0, "+0.7 %")]
 )
 def test_the_throughput_is_that_of_the_worse_pace(
-    step_time: float, steady: float, off: str, tmp_path: Path
+    step_time: float, steady: float, off: str, passed: Summary, tmp_path: Path
 ) -> None:
-    summary = example_run.make(tmp_path, (Kind.PASSED,))
-    assert summary.cases[0].expected is not None
-    expected = replace(summary.cases[0].expected, step_time=10.07)
-    summary = example_run.changed(summary, step_time=step_time, steady_median=steady, expected=expected)
-    html, text = page.PageReport().render(tmp_path, summary)
-    matrix = html[html.index('id="matrix"') : html.index('id="slowest"')]
-    assert off in matrix
+    assert passed.cases[0].expected is not None
+    expected = replace(passed.cases[0].expected, step_time=10.07)
+    summary = example_run.changed(passed, step_time=step_time, steady_median=steady, expected=expected)
+    html, text = rendered(summary, tmp_path)
+    assert off in part(html, "matrix", "slowest")
     assert f"| {off} |" in text
-    assert f"| {off} |" in ci_files.verdicts(summary, 1 << 20)
+    assert f"| {off} |" in of_ci(summary)
     table = io.StringIO()
     print_table(summary.cases, table, 120, colour=False)
     assert off in table.getvalue()
 
 
 def test_a_matrix_of_many_scales_is_cut_in_parts(html: str) -> None:
-    matrix = html[html.index('id="matrix"') : html.index('id="slowest"')]
-    rows = re.findall(r"<thead>.*?</thead>", matrix)
+    rows = re.findall(r"<thead>.*?</thead>", part(html, "matrix", "slowest"))
     assert [row.count(" GPUs") for row in rows] == [6, 3]
 
 
 @pytest.mark.parametrize(
-    ("hours", "told"), [(0.0, "0 GPU"), (12.345, "12.3 GPU"), (99.96, "100 GPU"), (12345.6, "12,346 GPU")]
+    ("hours", "words"), [(0.0, "0 GPU"), (12.345, "12.3 GPU"), (99.96, "100 GPU"), (12345.6, "12,346 GPU")]
 )
-def test_gpu_hours_of_a_large_run_are_written_out(tmp_path: Path, hours: float, told: str) -> None:
-    summary = replace(example_run.make(tmp_path, (Kind.PASSED,)), gpu_hours=hours)
-    assert f", {told}-hours," in ci_files.verdicts(summary, 1 << 20)
+def test_gpu_hours_of_a_large_run_are_written_out(passed: Summary, hours: float, words: str) -> None:
+    assert f", {words}-hours," in of_ci(replace(passed, gpu_hours=hours))
 
 
 def test_a_repeated_run_is_no_retry_and_an_unknown_job_has_no_id(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
-    job, (repeated,) = summary.cases[0].job, summary.cases[0].earlier_jobs
-    summary = example_run.changed(
-        summary,
-        job=replace(job, id=UNKNOWN_JOB),
-        earlier_jobs=(repeated, replace(repeated, failure="infrastructure")),
-    )
+    job, (repeated,) = replace(summary.cases[0].job, id=UNKNOWN_JOB), summary.cases[0].earlier_jobs
+    earlier = (repeated, replace(repeated, failure="infrastructure"))
+    summary = example_run.changed(summary, job=job, earlier_jobs=earlier)
     (test,) = ctrf(summary)["results"]["tests"]
     assert test["retries"] == 1
     assert "pacemark.job" not in test["extra"]
-    assert UNKNOWN_JOB not in ci_files.verdicts(summary, 1 << 20)
+    assert UNKNOWN_JOB not in of_ci(summary)

@@ -1,4 +1,4 @@
-"""The JSON Schema of summary.json: the file in docs/ is that of the types, and records are of these types."""
+"""What a run leaves beside its page: summary.json, whose schema in docs/ is that of the types, and results for Allure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import os
 import subprocess
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import allure
 import pytest
+from allure_commons.model2 import Attachment
+from allure_commons.model2 import TestAfterResult as After
+from allure_commons.model2 import TestBeforeResult as Before
+from allure_commons.model2 import TestResultContainer as Container
 
 from fixtures.runs.ledger import Ledger
+from plugins.base.errors import Lost
 from plugins.record.case import CaseRecord
-from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.lines import JOBS_LOG
 from plugins.record.stored import case_as_json
+from plugins.reports import allure_view
 from plugins.reports.checkout import commit_of
 from tests import schema
+from tests.unit import examples
 from tests.unit.cluster import NARROW, WIDE
 from tests.unit.jobs_log import planned
 
@@ -29,11 +39,8 @@ def test_a_case_that_was_not_judged_has_the_same_keys() -> None:
         ref=JobRef(NARROW.recipe, NARROW.id, "name"), state=JobState(Phase.FAILED, "FAILED", nodes="n1")
     )
     record = case_as_json(CaseRecord.unjudged(job, "stopped"))
-    assert set(record) == {field.name for field in fields(CaseRecord)} - {
-        "expected_range",
-        "isolation",
-        "slow_gpus",
-    }
+    optional = {"expected_range", "isolation", "slow_gpus"}
+    assert set(record) == {field.name for field in fields(CaseRecord)} - optional
     assert record["job"]["nodes"] == "n1"
 
 
@@ -86,3 +93,53 @@ def test_the_commit_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert commit_of(tmp_path / "inner") == (None, None)
     monkeypatch.setenv("PATH", "/nonexistent")
     assert commit_of(tmp_path) == (None, None)
+
+
+# Allure
+
+
+@pytest.mark.parametrize(
+    ("times", "start", "stop"),
+    [
+        (Times(submitted=1.0, started=10.0, ended=25.5), 10_000, 25_500),
+        (Times(submitted=1.0, ended=25.5), 7, 8),
+        (None, None, 8),
+    ],
+)
+def test_a_result_lasts_as_long_as_the_job(times: Times | None, start: int | None, stop: int) -> None:
+    result = SimpleNamespace(start=7, stop=8)
+    listener = SimpleNamespace(allure_logger=SimpleNamespace(get_test=lambda uuid: result))
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(getplugin={"allure_listener": listener}.get))
+    allure_view.set_times(config, times)
+    assert (result.start, result.stop) == (start, stop)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "files"),
+    [
+        (Before(status="passed"), After(), 0),
+        (Before(status="broken"), After(), 1),
+        (Before(status="passed"), After(status="failed"), 1),
+        (Before(status="passed", attachments=[Attachment("a.txt")]), After(), 1),
+        (Before(status="passed", steps=[Before()]), After(), 1),
+    ],
+)
+def test_a_fixture_that_passed_and_shows_nothing_has_no_file(
+    tmp_path: Path, before: Before, after: After, files: int
+) -> None:
+    writer = allure_view.Writer(tmp_path)
+    writer.report_container(Container(uuid="1", befores=[before], afters=[after]))
+    assert len(list(tmp_path.iterdir())) == files
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(Lost("gone"), "lost"), (KeyboardInterrupt(), "infrastructure"), (None, "infrastructure")],
+)
+def test_a_case_that_was_not_judged_has_a_title(
+    error: BaseException | None, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(allure.dynamic, "title", titles.append)
+    allure_view.show_unjudged(examples.case(), error)
+    assert titles == [f"{examples.case().key}: {kind}, not judged"]

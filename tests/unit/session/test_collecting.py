@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from tests.unit import examples
 
 _COUNT = """\
@@ -23,7 +21,7 @@ passes = []
 gc.callbacks.append(lambda phase, _: passes.append(phase) if "fixtures" in sys.modules and not gc.get_freeze_count() else None)
 read, opened = [], yaml_text.read_bytes
 yamlfile.read_bytes = lambda path: read.append(path) or opened(path)
-status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *sys.argv[1:]])
+status = pytest.main(["suites", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"])
 print("modules:", *sorted(name for name in sys.modules if name.partition(".")[0] in ("fixtures", "plugins")))
 print("files:", *sorted(path.relative_to(pathlib.Path.cwd()).as_posix() for path in read))
 print("garbage:", len(passes), gc.isenabled())
@@ -37,57 +35,24 @@ RECIPES = [
     *("megatron_bridge", "nemotron3", "nemotron4", "nemotron_h", "proxy", "qwen3"),
 ]
 
-MODULES = """\
-fixtures
-fixtures.backends
-fixtures.backends.redaction
-fixtures.backends.section
-fixtures.backends.this_machine
-fixtures.options
-fixtures.session
-fixtures.session.choices
-fixtures.session.choosing
-fixtures.session.hooks
-fixtures.session.plugins
-fixtures.session.selection
-fixtures.site
-plugins
-plugins.base
-plugins.base.errors
-plugins.base.words
-plugins.base.yaml_text
-plugins.base.yamlfile
-plugins.isolation
-plugins.judging
-plugins.judging.choice
-plugins.logs
-plugins.logs.log
-plugins.logs.means
-plugins.logs.registry
-plugins.recipes
-plugins.recipes.arithmetic
-plugins.recipes.cases
-plugins.recipes.contracts
-plugins.recipes.expansion
-plugins.recipes.models
-plugins.recipes.recipe_file
-plugins.recipes.variants
-plugins.record
-plugins.record.baseline
-plugins.record.folder
-plugins.record.job
-plugins.record.lines
-plugins.record.plan
-plugins.record.verdict
-plugins.suite
-plugins.suite.fixtures
-plugins.suite.session
-"""
+# The modules of each package.
+MODULES = {
+    "fixtures": "options session site",
+    "fixtures.backends": "redaction section this_machine",
+    "fixtures.session": "choices choosing hooks plugins selection",
+    "plugins": "base isolation judging logs recipes record suite",
+    "plugins.base": "errors words yaml_text yamlfile",
+    "plugins.judging": "choice",
+    "plugins.logs": "log means registry",
+    "plugins.recipes": "arithmetic cases contracts expansion models recipe_file variants",
+    "plugins.record": "baseline folder job lines plan verdict",
+    "plugins.suite": "fixtures session",
+}
 
 
-def collect(*options: str) -> dict[str, list[str]]:
+def collect() -> dict[str, list[str]]:
     """The lines that the program prints at its end, by their first words."""
-    command = [sys.executable, "-c", _COUNT, *options]
+    command = [sys.executable, "-c", _COUNT]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYDANTIC_")}
     done = subprocess.run(command, cwd=examples.ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -95,29 +60,12 @@ def collect(*options: str) -> dict[str, list[str]]:
     return {name: words.split() for name, _, words in lines}
 
 
-@pytest.fixture(scope="module")
-def collected() -> dict[str, list[str]]:
-    return collect()
-
-
-def test_only_what_collecting_needs_is_imported(collected: dict[str, list[str]]) -> None:
-    assert collected["modules"] == MODULES.split()
-
-
-def test_each_recipe_is_read_once(collected: dict[str, list[str]]) -> None:
-    assert collected["files"] == [f"suites/{recipe}/recipe.yaml" for recipe in RECIPES]
-
-
-def test_no_garbage_is_looked_for_until_all_is_collected(collected: dict[str, list[str]]) -> None:
-    assert collected["garbage"] == ["0", "True"]
-
-
-def test_no_program_is_started(collected: dict[str, list[str]]) -> None:
+def test_collecting_does_only_what_it_needs() -> None:
+    collected = collect()
+    modules = {f"{package}.{name}" for package, names in MODULES.items() for name in names.split()}
+    assert collected["modules"] == sorted(modules | MODULES.keys())
+    assert collected["files"] == [f"suites/{recipe}/recipe.yaml" for recipe in RECIPES], "each is read once"
+    assert collected["garbage"] == ["0", "True"], "none is looked for until all is collected"
     assert collected["programs"] == []
-
-
-def test_what_is_installed_is_looked_through_for_plugins_of_pytest_alone(
-    collected: dict[str, list[str]],
-) -> None:
-    """Pytest itself does so twice."""
+    # What is installed is looked through for plugins of pytest alone; pytest does so twice.
     assert collected["scans"] == ["2"]

@@ -17,6 +17,8 @@ from fixtures.session import screening
 from fixtures.session.choices import CHOICES
 from fixtures.session.screening import ScreenedNodes
 from plugins.base.errors import ConfigError, Unreachable
+from plugins.baselines.store import Baseline
+from plugins.judging.verdicts import Verdict
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef, screened_node
@@ -39,20 +41,16 @@ def test_the_case_of_a_node_has_the_name_of_the_node_behind_its_id() -> None:
     assert screened_node("8b-8l-bf16-8gpus") == screened_node("70b-fp8-512gpus/isolate1x1.1-gpu017") == ""
 
 
+@pytest.mark.parametrize("state", ["idle|none", "allocated|none", "mixed|none"])
+def test_slurm_tells_which_nodes_take_jobs(state: str) -> None:
+    assert unfit_nodes(f"a banner\ngpu001|{state}\n") == {"gpu001": ""}
+
+
 @pytest.mark.parametrize(
-    ("state", "reason", "unfit"),
-    [
-        ("idle", "none", ""),
-        ("allocated", "none", ""),
-        ("mixed", "none", ""),
-        ("drained", "bad DIMM | slot 3", "drained: bad DIMM | slot 3"),
-        ("draining", "later", "draining: later"),
-        ("down", "Not responding", "down: Not responding"),
-        ("idle*", "none", "idle*: none"),
-    ],
+    "state", ["drained|bad DIMM | slot 3", "draining|later", "down|Not responding", "idle*|none"]
 )
-def test_slurm_tells_which_nodes_take_no_jobs(state: str, reason: str, unfit: str) -> None:
-    assert unfit_nodes(f"a banner\ngpu001|{state}|{reason}\n") == {"gpu001": unfit}
+def test_slurm_tells_which_nodes_take_no_jobs(state: str) -> None:
+    assert unfit_nodes(f"a banner\ngpu001|{state}\n") == {"gpu001": state.replace("|", ": ", 1)}
 
 
 def test_kubernetes_tells_the_nodes_of_gpus_also_those_that_lost_some(
@@ -60,11 +58,8 @@ def test_kubernetes_tells_the_nodes_of_gpus_also_those_that_lost_some(
 ) -> None:
     def node(name: str, gpus: int | None, ready: str = "True", **spec: Any) -> dict[str, Any]:
         resources = {"cpu": "96"} if gpus is None else {"nvidia.com/gpu": str(gpus)}
-        status = {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [{"type": "Ready", "status": ready}],
-        }
+        conditions = [{"type": "Ready", "status": ready}]
+        status = {"capacity": resources, "allocatable": resources, "conditions": conditions}
         return {"metadata": {"name": name}, "spec": spec, "status": status}
 
     gpu = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -81,13 +76,8 @@ def test_kubernetes_tells_the_nodes_of_gpus_also_those_that_lost_some(
     section: Any = SimpleNamespace(queue=None)
     unfit = capacity.unfit_nodes(None, section, pod)  # type: ignore[arg-type]
     few = "with too little nvidia.com/gpu"
-    assert unfit == {
-        "a": "",
-        "b": "cordoned",
-        "c": "not ready",
-        "lost-a-gpu": few,
-        "lost-its-plugin": few,
-    }
+    lost = {"lost-a-gpu": few, "lost-its-plugin": few}
+    assert unfit == {"a": "", "b": "cordoned", "c": "not ready", **lost}
 
 
 def test_the_next_job_of_a_case_runs_on_the_same_node() -> None:
@@ -99,15 +89,24 @@ def test_the_next_job_of_a_case_runs_on_the_same_node() -> None:
     assert (again.ref.name, again.nodes) == ("again", "gpu001")
 
 
-@pytest.mark.parametrize("nodes", ["gpu001", "gpu002", ""])
-def test_a_job_that_ran_elsewhere_tells_nothing_of_the_node(nodes: str) -> None:
+def judged(nodes: str, baseline: Baseline | None) -> Verdict:
+    """The verdict on a case that was to run on gpu001 and ran on these nodes."""
     case, log = replace(examples.case(), node="gpu001"), examples.parse(examples.nemo2_text())
-    verdict = examples.judged(case, examples.outcome(nodes=nodes), log, examples.baseline()).verdict
-    if nodes == case.node:
-        assert verdict.kind is Kind.PASSED
-    else:
+    return examples.judged(case, examples.outcome(nodes=nodes), log, baseline).verdict
+
+
+def test_a_job_that_ran_elsewhere_tells_nothing_of_the_node() -> None:
+    assert judged("gpu001", examples.baseline()).kind is Kind.PASSED
+    for nodes in ("gpu002", ""):
+        verdict = judged(nodes, examples.baseline())
         assert verdict.kind is Kind.INVALID
         assert verdict.reasons[0].startswith("it was to run on gpu001, and ran on ")
+
+
+def test_without_a_baseline_the_case_that_lacks_it_is_named_without_its_node() -> None:
+    verdict = judged("gpu001", None)
+    assert verdict.kind is Kind.NO_BASELINE
+    assert ".gpu001" not in verdict.reasons[0]
 
 
 def test_the_nodes_of_a_run_are_read_as_they_were_written() -> None:
@@ -122,17 +121,8 @@ def test_suites_leave_the_screening_out_unless_it_is_named(tmp_path: Path) -> No
     all_suites = pacemark("suites", "--collect-only", "-q", results=tmp_path)
     assert "suites/proxy/" in all_suites.out
     assert "suites/node/" not in all_suites.out
-    named = pacemark(
-        "suites/node",
-        "suites/proxy",
-        "--collect-only",
-        "-q",
-        "-k",
-        "tiny or gpu00",
-        "--nodes",
-        "gpu[001-003]",
-        results=tmp_path,
-    )
+    chosen = ("-k", "tiny or gpu00", "--nodes", "gpu[001-003]")
+    named = pacemark("suites/node", "suites/proxy", "--collect-only", "-q", *chosen, results=tmp_path)
     assert [line for line in named.out.splitlines() if "::" in line] == [
         *(f"suites/node/test_node.py::test_node[gpu00{number}]" for number in (1, 2, 3)),
         "suites/proxy/test_proxy.py::test_pretrain[tiny-fp32-1gpus]",
@@ -150,24 +140,18 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
     drained = dict.fromkeys(("a1", "a2", "a3"), "drained: lab")
     for unfit, state in (({**drained, "a1": "", "a2": ""}, "passing"), (drained, "not judged")):
         (source / "nodes.json").write_text(ScreenedNodes("tiny-fp32-1gpus", unfit, {"a1": "leaf7"}).text)
-        result = pacemark(
-            "suites/node", "--backend", "replay", "--from", str(source), results=tmp_path / "results"
-        )
+        replay = ("--backend", "replay", "--from", str(source))
+        result = pacemark("suites/node", *replay, results=tmp_path / "results")
         assert result.status == 0, result.out
         nodes = {node["node"]: node for node in result.summary["screening"]["nodes"]}
         assert nodes["a1"]["state"] == nodes["a2"]["state"] == state, result.out
         assert (nodes["a1"]["leaf"], nodes["a3"]["state"]) == ("leaf7", "not judged")
         assert nodes["a3"]["reason"] == "skipped: a3 takes no jobs: drained: lab"
         assert "too few nodes were measured to compare them" in result.out
-        nothing = (
-            "\nnothing was decided: of 3 cases none passed or failed; exit code 0, with --gate 13\nrecord: "
-        )
-        assert (nothing in result.out) == (state == "not judged")
-        skipped = sum(bool(reason) for reason in unfit.values())
-        assert (
-            f"SKIPPED [{skipped}] suites/node/test_node.py:7: skipped: the nodes are in the table\n"
-            in result.out
-        )
+        nothing = "nothing was decided: of 3 cases none passed or failed; exit code 0, with --gate 13"
+        assert (f"\n{nothing}\nrecord: " in result.out) == (state == "not judged")
+        skipped = f"SKIPPED [{3 - list(unfit.values()).count('')}] suites/node/test_node.py:7"
+        assert f"{skipped}: skipped: the nodes are in the table\n" in result.out
 
 
 @pytest.mark.parametrize(
@@ -195,17 +179,19 @@ def test_a_screening_that_goes_on_has_the_nodes_that_it_began_with(
         assert [*nodes.unfit] == ["a1", "a2"]
 
 
-def test_a_session_with_other_cases_of_the_run_has_its_screening(tmp_path: Path) -> None:
-    (tmp_path / "nodes.json").write_text(ScreenedNodes("tiny-fp32-1gpus", {"a1": ""}, {"a1": "leaf7"}).text)
+@pytest.mark.parametrize(
+    ("text", "leaf"),
+    [(ScreenedNodes("tiny-fp32-1gpus", {"a1": ""}, {"a1": "leaf7"}).text, "leaf7"), ("{", "")],
+)
+def test_a_session_with_other_cases_of_the_run_has_its_screening(
+    tmp_path: Path, text: str, leaf: str
+) -> None:
+    (tmp_path / "nodes.json").write_text(text)
     config: Any = SimpleNamespace(stash={CHOICES: replace(choices(), folder=tmp_path)})
     job = Job(ref=JobRef("proxy", "tiny-fp32-1gpus.a1", "name"))
     result = screening.screened(config, [CaseRecord.unjudged(job, "")])
     assert result is not None
-    assert [(node.node, node.leaf) for node in result.nodes] == [("a1", "leaf7")]
-    (tmp_path / "nodes.json").write_text("{")
-    result = screening.screened(config, [CaseRecord.unjudged(job, "")])
-    assert result is not None
-    assert result.nodes[0].leaf == ""
+    assert [(node.node, node.leaf) for node in result.nodes] == [("a1", leaf)]
     assert screening.screened(config, []) is None
 
 
@@ -258,10 +244,3 @@ def test_the_nodes_are_those_that_were_named_and_the_cluster_tells(
         nodes = screening._asked(config, session, PROXY)
         assert (nodes.unfit, nodes.leaves) == (expected, {})
         assert nodes.case.startswith(("tiny-fp32-1gpus", "8b-8l-bf16-"))
-
-
-def test_without_a_baseline_the_case_that_lacks_it_is_named_without_its_node() -> None:
-    case, log = replace(examples.case(), node="gpu001"), examples.parse(examples.nemo2_text())
-    verdict = examples.judged(case, examples.outcome(nodes="gpu001"), log, None).verdict
-    assert verdict.kind is Kind.NO_BASELINE
-    assert ".gpu001" not in verdict.reasons[0]
