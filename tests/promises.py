@@ -1,4 +1,4 @@
-"""What README promises, by name, each with the words that promise it. `tests/unit/test_promises.py` holds that a test proves each."""
+"""What README promises, by name, each with the words that promise it. `tests/unit/test_docs.py` holds that a test proves each."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from tests.golden import faults, sessions
 
 
 def main() -> None:
-    faults.STORED.write_text("\n".join([*faults.rows(), ""]))
+    rows = [row for name in faults.RUNS for row in faults.rows(name)]
+    faults.STORED.write_text("\n".join([*rows, ""]))
     for name in sessions.SESSIONS:
         shutil.rmtree(sessions.STORED / name, ignore_errors=True)
         with tempfile.TemporaryDirectory() as folder:

@@ -223,12 +223,11 @@ def combined(name: str) -> Iterator[tuple[str, Run]]:
         yield " + ".join(chosen) or "none", run
 
 
-def rows() -> Iterator[str]:
-    """For each format, and each fault or pair of faults: the verdict, a digest of the whole text, headline and remarks."""
-    for name in RUNS:
-        for faults, run in combined(name):
-            judgement = judgement_of(run, run.cell.baseline)
-            verdict = judgement.verdict
-            digest = hashlib.sha256(judgement.text.encode()).hexdigest()[:8]
-            text = " | ".join([verdict.headline, *map(str, verdict.remarks)])
-            yield "\t".join([name, faults, str(verdict.kind), digest, text])
+def rows(name: str) -> Iterator[str]:
+    """For each fault or pair of faults in a format: the verdict, a digest of the whole text, headline and remarks."""
+    for faults, run in combined(name):
+        judgement = judgement_of(run, run.cell.baseline)
+        verdict = judgement.verdict
+        digest = hashlib.sha256(judgement.text.encode()).hexdigest()[:8]
+        text = " | ".join([verdict.headline, *map(str, verdict.remarks)])
+        yield "\t".join([name, faults, str(verdict.kind), digest, text])

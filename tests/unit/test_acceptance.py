@@ -16,8 +16,11 @@ from xml.etree import ElementTree
 import pytest
 
 from fixtures.runs.ledger import Ledger, read_ledger
+from fixtures.session.agreed import acceptance_of
+from fixtures.site import THIS_MACHINE
 from plugins.acceptance.decision import acceptance_lines, decide
 from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_lines
+from plugins.base.errors import ConfigError
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.rejudge import rejudged, write_basis
 from plugins.recipes.cases import Case
@@ -40,6 +43,9 @@ cases: [llama3/{SMALL}, llama3/{MIDDLE}, llama3/{LARGE}]
 """
 
 
+DIGEST = hashlib.sha256(TEXT.encode()).hexdigest()
+
+
 def plan(folder: Path, text: str = TEXT) -> tuple[str, str]:
     path = folder / "plan.yaml"
     path.write_text(text)
@@ -58,16 +64,22 @@ def test_a_replay_is_never_accepted_and_keeps_its_plan(tmp_path: Path) -> None:
     assert list(decision(run)["missing"]) == ["the run"]
     assert f"INCOMPLETE: 3 case(s) of the plan with SHA-256 {decision(run)['digest']}" in run.out
     assert (run.folder / PLAN).read_text() == TEXT
-    digest = hashlib.sha256(TEXT.encode()).hexdigest()
-    assert decision(run)["digest"] == read_ledger(run.folder).run().plan == digest
+    assert decision(run)["digest"] == read_ledger(run.folder).run().plan == DIGEST
     # Before any job.
     first = (run.folder / "jobs.log").read_text().splitlines()[0]
-    assert json.loads(first.partition(" ")[2])["run"]["plan"] == digest
+    assert json.loads(first.partition(" ")[2])["run"]["plan"] == DIGEST
 
 
-def test_a_log_is_one_run_however_many_the_plan_asks_for(tmp_path: Path) -> None:
-    run = session(tmp_path, {SMALL: 1.0}, *plan(tmp_path, TEXT + "repeats: {at_most: 2, always: true}\n"))
-    assert (run.case(f"llama3/{SMALL}")["runs"], "run 1 of 2" in run.out) == ([], False), run.out
+def test_a_log_is_one_run_by_the_tolerance_of_the_plan_however_many_it_asks_for(tmp_path: Path) -> None:
+    text = f"{TEXT}repeats: {{at_most: 2, always: true}}\ntolerance: {{slower: 0.08}}\n"
+    run = session(tmp_path, {SMALL: 1.07}, *plan(tmp_path, text))
+    case = run.case(f"llama3/{SMALL}")
+    assert (case["verdict"], case["runs"], "run 1 of 2" in run.out) == ("passed", [], False), run.out
+    told = (
+        "judged by the tolerance of the acceptance plan: slower 0.08 (the baseline's own is 0.05); by the baseline's own it would be "
+        "too slow: "
+    )
+    assert [remark for remark in case["remarks"] if remark.startswith(told)]
 
 
 @pytest.mark.parametrize("how", ["by a link", "as a module"])
@@ -141,26 +153,6 @@ def test_what_is_not_selected_is_missing(tmp_path: Path) -> None:
     assert decision(run)["missing"][f"llama3/{LARGE}"] == "it was not run"
 
 
-@pytest.mark.parametrize(
-    ("paces", "found"),
-    [({SMALL: 1.0, MIDDLE: 1.07}, "not accepted"), ({SMALL: 1.0}, "incomplete")],
-)
-def test_junit_and_allure_have_the_decision(tmp_path: Path, paces: dict[str, float], found: str) -> None:
-    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
-    run = session(tmp_path, paces, *plan(tmp_path), f"--junitxml={file}", f"--alluredir={allure}")
-    assert decision(run)["decision"] == found
-    digest = decision(run)["digest"]
-    (suite,) = ElementTree.parse(file).iter("testsuite")
-    properties = suite.find("properties")
-    assert properties is not None
-    assert [entry.attrib for entry in properties] == [
-        {"name": "acceptance", "value": found},
-        {"name": "acceptance_plan", "value": digest},
-    ]
-    lines = (allure / "environment.properties").read_text().splitlines()
-    assert {f"acceptance={found}", f"acceptance_plan={digest}"} <= set(lines)
-
-
 def test_a_plan_says_how_often_its_runs_find_a_slow_cluster(tmp_path: Path) -> None:
     text = TEXT + "repeats: {at_most: 3}\ntolerance: {slower: 0.04}\n"
     run = pacemark("suites/llama3", "--plan", *plan(tmp_path, text), results=tmp_path / "results")
@@ -176,29 +168,21 @@ def test_a_plan_says_how_often_its_runs_find_a_slow_cluster(tmp_path: Path) -> N
     assert "\n34 case(s) without a site file: about " in run.out
 
 
-def test_without_a_plan_junit_and_allure_have_no_decision(tmp_path: Path) -> None:
-    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
-    assert session(tmp_path, {SMALL: 1.0}, f"--junitxml={file}", f"--alluredir={allure}").status == 0
-    assert "acceptance" not in file.read_text() + (allure / "environment.properties").read_text()
-
-
 def test_a_slow_case_is_not_accepted_whatever_the_gate_says_besides(tmp_path: Path) -> None:
-    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.07, LARGE: None}, *plan(tmp_path), "--gate", "--maxfail=9")
+    """The record, JUnit's and Allure's have the decision."""
+    file, allure = tmp_path / "junit.xml", tmp_path / "allure"
+    reports = ("--gate", "--maxfail=9", f"--junitxml={file}", f"--alluredir={allure}")
+    run = session(tmp_path, {SMALL: 1.0, MIDDLE: 1.07, LARGE: None}, *plan(tmp_path), *reports)
     assert run.status == run.summary["exit_code"] == 10, run.out
     assert decision(run)["decision"] == "not accepted"
     assert list(decision(run)["failed"]) == [f"llama3/{MIDDLE}"]
     assert decision(run)["missing"][f"llama3/{LARGE}"].startswith("infrastructure: no log of")
-
-
-def test_a_tolerance_of_the_plan_is_told_with_each_case(tmp_path: Path) -> None:
-    run = session(tmp_path, {SMALL: 1.07}, *plan(tmp_path, TEXT + "tolerance: {slower: 0.08}\n"))
-    case = run.case(f"llama3/{SMALL}")
-    assert case["verdict"] == "passed"
-    told = (
-        "judged by the tolerance of the acceptance plan: slower 0.08 (the baseline's own is 0.05); by the baseline's own it would be "
-        "too slow: "
-    )
-    assert [remark for remark in case["remarks"] if remark.startswith(told)]
+    properties = ElementTree.parse(file).find("testsuite/properties")
+    assert properties is not None
+    told = {entry.attrib["name"]: entry.attrib["value"] for entry in properties}
+    assert told == {"acceptance": "not accepted", "acceptance_plan": decision(run)["digest"]}
+    lines = (allure / "environment.properties").read_text().splitlines()
+    assert {f"{name}={value}" for name, value in told.items()} <= set(lines)
 
 
 AGREED = Agreed(Plan(site="lab", cases=[examples.case().key]), b"")
@@ -321,34 +305,54 @@ def resumed(folder: Path, *options: str) -> Run:
 
 
 def test_a_resumed_run_has_the_plan_that_it_began_with(tmp_path: Path) -> None:
-    folder = run_that_died(tmp_path, hashlib.sha256(TEXT.encode()).hexdigest())
-    run = resumed(tmp_path, "--collect-only", "-q")
-    assert (run.status, "acceptance.yaml: no such file" in run.out) == (4, True), run.out
+    folder = run_that_died(tmp_path, DIGEST)
     (folder / PLAN).write_text(TEXT)
     run = resumed(tmp_path, "--collect-only", "-q")
     assert run.status == 0, run.out
     assert "3/34 tests collected" in run.out
-    run = resumed(tmp_path, *plan(tmp_path, TEXT + "scaling: 0.2\n"))
-    assert (run.status, "began with another plan" in run.out) == (4, True), run.out
-    (folder / PLAN).write_text(TEXT + "tolerance: {slower: 0.2}\n")
-    run = resumed(tmp_path)
-    assert (run.status, "is not the plan that run 20261122-000000-00000000 began with" in run.out) == (
-        4,
-        True,
-    )
 
 
-@pytest.mark.parametrize("record", ["{", "[]", '{"schema": 2}'])
-def test_a_run_whose_record_is_damaged_is_not_resumed(tmp_path: Path, record: str) -> None:
+def agreed(folder: Path, **options: Any) -> Agreed | None:
+    """The plan of a session with these options, which records in this folder."""
+    given = {"--results": str(folder / "results"), **{f"--{name}": value for name, value in options.items()}}
+    config: Any = SimpleNamespace(getoption=given.get, rootpath=folder)
+    return acceptance_of(config, THIS_MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("digest", "text", "more", "reason"),
+    [
+        (DIGEST, None, None, "acceptance.yaml: no such file"),
+        (DIGEST, TEXT, "scaling: 0.2\n", "began with another plan"),
+        (
+            DIGEST,
+            f"{TEXT}tolerance: {{slower: 0.2}}\n",
+            None,
+            "is not the plan that run 20261122-000000-00000000 began",
+        ),
+        ("", None, "", "began without a plan"),
+    ],
+    ids=["no plan any more", "another plan", "a plan that was changed", "none before"],
+)
+def test_a_run_does_not_go_on_with_another_plan(
+    digest: str, text: str | None, more: str | None, reason: str, tmp_path: Path
+) -> None:
+    folder = run_that_died(tmp_path, digest)
+    if text is not None:
+        (folder / PLAN).write_text(text)
+    acceptance = None if more is None else plan(tmp_path, TEXT + more)[1]
+    with pytest.raises(ConfigError, match=reason):
+        agreed(tmp_path, resume=folder.name, acceptance=acceptance)
+
+
+def test_a_run_whose_record_is_damaged_is_not_resumed(tmp_path: Path) -> None:
     """What an earlier session found, such as a regression, would be forgotten."""
     folder = run_that_died(tmp_path, "")
-    (folder / "summary.json").write_text(record)
+    (folder / "summary.json").write_text('{"schema": 2}')
     run = resumed(tmp_path, "--collect-only", "-q")
     assert run.status == 4, run.out
     assert f"ERROR: --resume {folder.name}: {folder}/summary.json" in run.out
     assert "without it the regressions and the scaling of earlier sessions are forgotten" in run.out
-    (folder / "summary.json").unlink()
-    assert resumed(tmp_path, "--collect-only", "-q").status == 0
 
 
 def test_the_plan_of_a_damaged_ledger_is_that_of_its_whole_lines(tmp_path: Path) -> None:
@@ -372,7 +376,7 @@ def test_another_plan_in_a_whole_line_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_run_with_a_plan_goes_on_by_the_site_file_that_it_began_with(tmp_path: Path) -> None:
-    folder = run_that_died(tmp_path, hashlib.sha256(TEXT.encode()).hexdigest())
+    folder = run_that_died(tmp_path, DIGEST)
     (folder / PLAN).write_text(TEXT)
     site = tmp_path / "site.yaml"
     ssh = "{host: 127.0.0.1, port: 9, user: me}"
@@ -404,30 +408,22 @@ def test_a_run_goes_on_by_what_it_was_judged_by(tmp_path: Path, other: dict[str,
     assert rejudged(tmp_path, "llama3", Choice(versions={"driver": "2"}, own="/own")) == ""
 
 
-def test_a_run_that_began_without_a_plan_gets_none(tmp_path: Path) -> None:
-    run_that_died(tmp_path, "")
-    run = resumed(tmp_path, *plan(tmp_path))
-    assert (run.status, "began without a plan" in run.out) == (4, True), run.out
-
-
 @pytest.mark.parametrize(
     "option",
     [
-        ["--strict-last"],
-        ["--release", "24.11"],
-        ["--replace-baselines", "--site", "site.yaml"],
-        ["--record-baselines", "--site", "site.yaml"],
-        ["--repeat-undecided"],
-        ["--scaling", "0.2"],
+        "strict-last",
+        "release",
+        "replace-baselines",
+        "record-baselines",
+        "repeat-undecided",
+        "repeat",
+        "scaling",
     ],
 )
-def test_an_option_that_changes_what_the_plan_asks_for_is_refused(tmp_path: Path, option: list[str]) -> None:
-    site = tmp_path / "site.yaml"
-    site.write_text("site: this-machine\n")
-    given = [str(site) if word == "site.yaml" else word for word in option]
-    run = pacemark("suites/llama3", *plan(tmp_path), *given, results=tmp_path / "results")
-    assert run.status == 4, run.out
-    assert f"{option[0]} changes what the acceptance plan asks for: leave it out" in run.out
+def test_an_option_that_changes_what_the_plan_asks_for_is_refused(tmp_path: Path, option: str) -> None:
+    reason = f"--{option} changes what the acceptance plan asks for: leave it out"
+    with pytest.raises(ConfigError, match=reason):
+        agreed(tmp_path, acceptance=plan(tmp_path)[1], **{option: "24.11"})
 
 
 def test_a_number_that_the_site_wrote_by_hand_is_in_the_plan_before_the_first_job(tmp_path: Path) -> None:
@@ -448,29 +444,16 @@ def test_a_number_that_the_site_wrote_by_hand_is_in_the_plan_before_the_first_jo
     assert [*decision(run)["missing"]] == ["the run"], run.out
 
 
-@pytest.mark.parametrize(
-    ("promise", "other"),
-    [
-        ("network: IB", "network: the plan has IB, and the site file has none"),
-        (
-            "storage_gb_per_second: 50",
-            "storage_gb_per_second: the plan has 50, and the site file has 20 for llama3",
-        ),
-    ],
-)
-def test_a_site_file_that_promises_otherwise_than_the_plan_is_refused(
-    tmp_path: Path, promise: str, other: str
-) -> None:
+def test_a_site_file_that_promises_otherwise_than_the_plan_is_refused(tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(
         "site: lab\nslurm: {gpu: h100, account: me, partition: batch, stage: /stage, storage_gb_per_second: 20, ssh: {host: login}}\n"
     )
-    text = "site: lab\ncases: [llama3/70b-checkpoint-bf16-128gpus]\n"
+    text = "site: lab\ncases: [llama3/70b-checkpoint-bf16-128gpus]\nstorage_gb_per_second: "
     given = ("suites/llama3", "--variant", "checkpoint", "--plan", "--site", str(tmp_path / "site.yaml"))
-    run = pacemark(*given, *plan(tmp_path, text + promise + "\n"), results=tmp_path / "results")
-    assert run.status == 4, run.out
-    assert f"plan.yaml: {other}" in run.out
-    kept = text + "storage_gb_per_second: 20\n"
-    run = pacemark(*given, *plan(tmp_path, kept), results=tmp_path / "results")
+    run = pacemark(*given, *plan(tmp_path, f"{text}50\n"), results=tmp_path / "results")
+    reason = "plan.yaml: storage_gb_per_second: the plan has 50, and the site file has 20 for llama3"
+    assert (run.status, reason in run.out) == (4, True), run.out
+    run = pacemark(*given, *plan(tmp_path, f"{text}20\n"), results=tmp_path / "results")
     assert run.status == 0, run.out
 
 

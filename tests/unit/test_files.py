@@ -1,13 +1,15 @@
-"""Records are written whole; what is damaged in a run's folder costs that run a line, and strange things a clear error."""
+"""Records are written whole; what is damaged, planted or strange in a folder costs its run a line, or is a clear error."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import allure_commons
@@ -15,11 +17,14 @@ import pytest
 from allure_commons._hooks import AllureDeveloperHooks
 from pluggy import PluginManager
 
+from fixtures.backends.base import LogPlace
+from fixtures.backends.shell import Answer
+from fixtures.backends.ssh.log_tail import trouble
 from fixtures.runs.folders import Summary, print_runs
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.lock import RunLock
 from fixtures.session.life import About, write_record
-from plugins.base.errors import ConfigError
+from plugins.base.errors import ConfigError, Unreachable
 from plugins.base.files import write_whole
 from plugins.record.case import CaseRecord
 from plugins.record.folder import CASE, make_case_folder, point_latest
@@ -30,6 +35,9 @@ from plugins.record.summary import Ending
 from plugins.record.verdict import Kind, Outcome
 from plugins.reports.allure_view import Lenient
 from plugins.reports.terminal import print_table
+from tests.system.support import pacemark
+from tests.unit.backends.ssh.test_log_tail import Here, drain, long
+from tests.unit.bundles import runs
 from tests.unit.cluster import NARROW, WIDE
 from tests.unit.jobs_log import planned
 
@@ -54,16 +62,8 @@ def make_dangling(path: Path) -> None:
 ABOUT = About("lab", 0.0)
 
 
-def ended(cases: Sequence[CaseRecord]) -> Ending:
-    return Ending(
-        outcome=Outcome.FAILED,
-        exit_code=1,
-        regressions=(),
-        uncompared=(),
-        acceptance=None,
-        scaling=(),
-        screening=None,
-    )
+def failed(cases: Sequence[CaseRecord]) -> Ending:
+    return runs.ended(Outcome.FAILED, 1)
 
 
 def made(folder: Path) -> Path:
@@ -145,7 +145,7 @@ def test_a_damaged_record_of_a_case_costs_that_case_its_verdict(tmp_path: Path, 
     lines = listed(tmp_path)
     assert lines[1] == "run-1 lab ended 1 with a damaged record, 1 not judged none"
     assert lines[2] == "run-2 lab ended 1 passed, 1 not judged none"
-    summary = write_record(tmp_path / "run-1", ABOUT, Summary.of(tmp_path / "run-1").entries, None, ended)
+    summary = write_record(tmp_path / "run-1", ABOUT, Summary.of(tmp_path / "run-1").entries, None, failed)
     assert summary.cases[0].verdict == "infrastructure"
     assert summary.cases[0].headline.startswith(f"infrastructure: its record is damaged: {path}: ")
 
@@ -166,9 +166,9 @@ def test_a_record_that_cannot_be_shown_is_damaged(tmp_path: Path, wrong: dict[st
     entries = Summary.of(run).entries
     path = run / NARROW.key / CASE
     path.write_text(json.dumps(WRITTEN))
-    assert write_record(run, ABOUT, entries, None, ended).cases[0] == RECORD
+    assert write_record(run, ABOUT, entries, None, failed).cases[0] == RECORD
     path.write_text(json.dumps({**WRITTEN, **wrong}))
-    summary = write_record(run, ABOUT, entries, None, ended)
+    summary = write_record(run, ABOUT, entries, None, failed)
     assert "its record is damaged" in summary.cases[0].headline
     print_table(summary.cases, io.StringIO(), 120, colour=False)
 
@@ -275,3 +275,147 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_case(tmp_path, replace(RECORD, headline="chêne"))
     assert read_case(tmp_path) == replace(RECORD, headline="chêne")
     assert read_case(tmp_path / "none") is None
+
+
+ODD = [
+    "plain",
+    "with space",
+    "a\nb",
+    "it's",
+    '"q"',
+    "$(touch planted)",
+    "`touch planted`",
+    "-n",
+    "; touch planted",
+]
+NOWHERE = LogPlace()
+
+
+class Watched(Here):
+    """Keeps what the last script wrote."""
+
+    def run(self, script: str, **kinds: Any) -> Answer:
+        self.script = script
+        self.answer = super().run(script)
+        return self.answer
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_the_probe_of_a_folder_leaves_nothing_and_says_nothing(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    here = Watched()
+    assert trouble(here, str(folder), NOWHERE) == ""
+    assert here.answer.status == 0
+    assert "65536 bytes" in here.answer.err
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+def test_the_probe_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, folder = tmp_path / "target", tmp_path / "stage"
+    target.write_text("of somebody else")
+    folder.mkdir()
+    # Both the name that it once had and the one that it is going to have.
+    monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    planted = [folder / ".pacemark-probe", folder / ".pacemark-guessed"]
+    for link in planted:
+        link.symlink_to(target)
+    here = Watched()
+    trouble(here, str(folder), NOWHERE)
+    assert "cannot overwrite existing file" in here.answer.err
+    assert target.read_text() == "of somebody else"
+    assert all(link.is_symlink() for link in planted)
+
+
+def test_the_probe_makes_no_file_behind_a_dangling_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    link = tmp_path / ".pacemark-guessed"
+    link.symlink_to(tmp_path / "made")
+    here = Watched()
+    trouble(here, str(tmp_path), NOWHERE)
+    assert here.answer.status != 0
+    assert list(tmp_path.iterdir()) == [link]
+
+
+def test_each_probe_has_a_name_of_its_own(tmp_path: Path) -> None:
+    here = Watched()
+    scripts = set()
+    for _ in range(2):
+        trouble(here, str(tmp_path), NOWHERE)
+        scripts.add(here.script)
+    assert len(scripts) == 2
+
+
+def test_a_full_disk_is_told_by_whoever_notices_it(tmp_path: Path) -> None:
+    class Full(Here):
+        def run(self, script: str, **kinds: Any) -> Answer:
+            return Answer(1, "", f"bash: line 3: {tmp_path}/x: Disk quota exceeded")
+
+    told = trouble(Full(), str(tmp_path), NOWHERE)
+    assert told == f"the disk of its log is full: Disk quota exceeded in {tmp_path}"
+
+
+def test_a_large_log_that_became_a_link_is_not_searched(tmp_path: Path) -> None:
+    class Replacing(Here):
+        def run(self, script: str, **kinds: Any) -> Answer:
+            if "grep" in script:
+                path.unlink()
+                path.symlink_to(secret)
+            return super().run(script)
+
+    secret, path = tmp_path / "secret", tmp_path / "log.out"
+    secret.write_bytes(long("nemo2", 3))
+    path.write_bytes(secret.read_bytes())
+    with pytest.raises(Unreachable, match="failed"):
+        drain(Replacing(), path, "nemo2")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_log_of_any_name_is_searched(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(long("nemo2", 3))
+    got, end = drain(Here(), path, "nemo2")
+    assert end == path.stat().st_size
+    assert b"bytes without a step left out here" in got
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_no_job_id_is_a_command(odd: str, tmp_path: Path) -> None:
+    """Ids come from a launcher's words and from a ledger; both may be damaged."""
+    from fixtures.backends.slurm.answers import LoginNode
+    from fixtures.backends.slurm.controller import Controller
+    from fixtures.backends.slurm.launcher import cancel
+
+    class Run:
+        most_seconds = 60.0
+
+        def run(self, script: str, *, seconds: float | None = None) -> Answer:
+            subprocess.run(
+                ["bash", "-s"], input=script.encode(), cwd=tmp_path, capture_output=True, check=False
+            )
+            return Answer(0, "", "")
+
+    section = SimpleNamespace(
+        prologue="", environment={}, launch_bound=9, ssh=SimpleNamespace(command_seconds=5)
+    )
+    login = LoginNode("here", section, Run())  # type: ignore[arg-type]
+    controller = Controller(login)
+    job = JobRef("llama3", "8b", f"name {odd}", odd, odd)
+    cancel(login, controller, [job])
+    controller.folder(odd)
+    controller._shown([job])
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_program_in_a_folder_of_logs_is_run(tmp_path: Path) -> None:
+    """pytest looks for a conftest.py in each word of the command line that it does not know."""
+    logs, ran = tmp_path / "logs", tmp_path / "ran"
+    for folder in (logs, logs / "test_logs"):
+        folder.mkdir()
+        (folder / "conftest.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    chosen = ("suites/llama3", "-k", "70b and fp8 and 512", "--backend", "replay", "--from", str(logs))
+    run = pacemark(*chosen, results=tmp_path / "results")
+    assert (run.status, "ERROR: no log of llama3/70b-fp8-512gpus below" in run.out) == (4, True), run.out
+    assert not ran.exists()

@@ -1,24 +1,34 @@
-"""What `-k` and `-m` ask for that no case has: what is said, and which cases are named instead."""
+"""What options ask for: which cases, what a session does with them, what is refused, and what `--check` finds."""
 
 from __future__ import annotations
 
+import argparse
+import io
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fixtures.backends.base import Findings
+from fixtures.backends.replay import ReplayBackend
+from fixtures.backends.slurm.section import Slurm
+from fixtures.options import _gpu_hours, contradictions
 from fixtures.session.choices import CHOICES, SELECTED, Selected
 from fixtures.session.choosing import asked_of_cases, nearest, scales
+from fixtures.session.dry import check, print_plan
+from fixtures.session.prospects import baseline_of, command
 from fixtures.session.selection import Selection
 from fixtures.site import THIS_MACHINE, Site, load_site
-from plugins.base.errors import ConfigError
+from plugins.base.errors import Absent, ConfigError, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.suite.session import CHOOSE
 from tests.system.support import ROOT
 from tests.unit import examples
-from tests.unit.chosen import choices
+from tests.unit.chosen import choices, chosen
+from tests.unit.cluster import Cluster
 from tests.unit.test_mistakes import SLURM
 
 CASES = [case.key for case in examples.llama3().cases]
@@ -151,3 +161,178 @@ def test_a_number_that_is_the_end_of_a_longer_one_is_told_with_the_scales(
     hint = scales(keyword, CASES, [case for case in examples.llama3().cases if case.gpus in gpus])
     assert bool(hint) == bool(said)
     assert said in hint
+
+
+SECTION = Slurm.model_validate(
+    {"gpu": "h100", "ssh": {"host": "login"}, "account": "a", "partition": "p", "stage": "/scratch"}
+)
+CHOSEN = chosen(section=SECTION)
+
+
+@pytest.mark.parametrize("replayed", ["", "/logs/old"])
+def test_the_plan_of_a_replay_has_no_price(replayed: str) -> None:
+    file = io.StringIO()
+    source = Path(replayed) if replayed else None
+    print_plan([CHOSEN], choices(source=source), {}, file, 120)
+    head, *_, last = file.getvalue().splitlines()
+    if replayed:
+        assert last == "1 case(s), judged from /logs/old: no job, no GPU-hours"
+        assert head.split() == ["case", "nodes", "GPUs", "GBS"]
+    else:
+        assert "GPU-hours; nothing was submitted" in last
+        assert head.split() == ["case", "nodes", "GPUs", "GBS", "minutes", "GPU-hours"]
+
+
+def test_the_command_that_runs_a_case_again_can_be_copied() -> None:
+    again = command(CHOSEN, "--site", "my site.yaml")
+    assert again == "pytest suites/llama3 -k '[70b-fp8-512gpus]' --site 'my site.yaml'"
+    sharp = replace(CHOSEN, case=replace(CHOSEN.case, variant="sharp"))
+    assert command(sharp).endswith("--variant sharp")
+
+
+@pytest.mark.parametrize(("text", "hours"), [("12", 12.0), ("0.5", 0.5), ("1e3", 1000.0)])
+def test_a_budget_is_a_number_of_gpu_hours(text: str, hours: float) -> None:
+    assert _gpu_hours(text) == hours
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "nan", "inf", "12h", "1,5"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(
+        argparse.ArgumentTypeError, match=r"is no number of GPU-hours above 0, such as 12 or 0\.5"
+    ):
+        _gpu_hours(text)
+
+
+def refused(**given: Any) -> list[str]:
+    """Why these options cannot be given together."""
+    unset = dict.fromkeys(("backend", "source", "resume", "site", "nodes", "repeat"))
+    off = dict.fromkeys(
+        ("plan", "check", "gate", "collectonly", "strict_last", "repeat_undecided", "exclude_failed_nodes"),
+        False,
+    )
+    counts = {"give_up_after": 0, "retry_infrastructure": 0}
+    more = {"record_baselines": False, "replace_baselines": False, "keep_checkpoints": False, "variant": []}
+    option = argparse.Namespace(**{**unset, **off, **counts, **more, **given})
+    return list(contradictions(option, THIS_MACHINE))
+
+
+@pytest.mark.parametrize(("asked", "wrong"), [([], True), (["profile"], True), (["checkpoint"], False)])
+def test_keeping_checkpoints_is_about_the_variant_that_saves_one(asked: list[str], wrong: bool) -> None:
+    mistakes = refused(keep_checkpoints=True, variant=asked)
+    assert [mistake.endswith("give that too") for mistake in mistakes] == [True] * wrong
+
+
+@pytest.mark.parametrize("looking", ["plan", "check", "collectonly"])
+def test_there_is_no_gate_where_nothing_is_judged(looking: str) -> None:
+    (mistake,) = refused(gate=True, **{looking: True})
+    assert mistake.startswith("--gate is about verdicts, and --plan, --check and --collect-only run no case")
+
+
+RECIPES = [examples.recipe_named(name) for name in ("llama3", "nemotron4", "maxtext_llama2")]
+LACK = "the image /x.sqsh is missing\n    mend: run pytest with --provision"
+
+
+class Looked(Cluster):
+    """Says of a recipe what a test says, or raises it. `looked` are the cases that it was asked about."""
+
+    def __init__(self, **told: Findings | Exception) -> None:
+        super().__init__()
+        self.told = told
+        self.looked: list[Case] = []
+        self.here: dict[str, list[str]] = {}
+
+    def findings(self, case: Case) -> Findings:
+        self.looked.append(case)
+        told = self.told.get(case.recipe, Findings(["sbatch"]))
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    def lacks_here(self, case: Case) -> list[str]:
+        return self.here.get(case.recipe, [])
+
+
+def checked(backend: Cluster) -> tuple[list[str], str]:
+    said: list[str] = []
+    cases = [chosen(case, recipe) for recipe in RECIPES for case in recipe.cases if not case.variant]
+    unready = check(cases, {"slurm": backend}, said.append)
+    assert backend.submitted == []
+    return unready, "\n".join(said)
+
+
+def test_all_that_is_ready_has_a_line() -> None:
+    backend = Looked(
+        llama3=Findings(["sbatch", "the partition batch"], [], ["the bucket is written by the nodes"])
+    )
+    unready, said = checked(backend)
+    assert unready == []
+    assert "  ready    llama3: sbatch\n  ready    llama3: the partition batch\n" in said
+    assert "  note     llama3: the bucket is written by the nodes\n" in said
+    assert said.endswith("all is ready for 72 case(s) of 3 recipe(s); nothing was submitted")
+    # As a session does, with the case that needs the most.
+    assert [case.gpus for case in backend.looked] == [2048, 2048, 2048]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [Findings(["sbatch"], [LACK]), SiteError(LACK), Unreachable(LACK)],
+    ids=["lacks", "refused", "no answer"],
+)
+def test_what_one_recipe_lacks_hides_no_other(told: Findings | Exception) -> None:
+    unready, said = checked(Looked(nemotron4=told))
+    assert unready == ["nemotron4"]
+    assert (
+        "  missing  nemotron4: the image /x.sqsh is missing\n               mend: run pytest with --provision\n"
+        in said
+    )
+    assert "  ready    llama3: sbatch\n" in said
+    assert "  ready    maxtext_llama2: sbatch\n" in said
+    assert said.endswith("not ready: nemotron4; nothing was submitted")
+
+
+def test_a_cluster_that_cannot_be_reached_is_asked_once_and_this_machine_all_the_same() -> None:
+    backend = Looked(llama3=Absent("the name login cannot be resolved"))
+    backend.here = {
+        "maxtext_llama2": ["HF_TOKEN is not set\n    mend: export HF_TOKEN=..."],
+        "llama3": ["the name login cannot be resolved"],
+    }
+    unready, said = checked(backend)
+    assert sorted(unready) == sorted(recipe.name for recipe in RECIPES)
+    assert len(backend.looked) == 1
+    assert said.count("the name login cannot be resolved") == 1
+    assert "  missing  nemotron4: not looked at, because slurm cannot be asked\n" in said
+    assert (
+        "  missing  maxtext_llama2: HF_TOKEN is not set\n               mend: export HF_TOKEN=...\n" in said
+    )
+    assert "  ready" not in said
+
+
+def test_what_is_said_of_this_machine_is_said_once() -> None:
+    backend = Looked(llama3=Findings([], ["HF_TOKEN is not set"]))
+    backend.here = {"llama3": ["HF_TOKEN is not set"]}
+    assert checked(backend)[1].count("HF_TOKEN is not set") == 1
+
+
+def test_of_a_replay_each_log_is_looked_for(tmp_path: Path) -> None:
+    recipe = RECIPES[0]
+    log = tmp_path / examples.case().key / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.touch()
+    said: list[str] = []
+    cases = [
+        chosen(examples.case(case_id), backend="replay") for case_id in (examples.CASE, "70b-fp8-64gpus")
+    ]
+    backend = ReplayBackend(tmp_path, "h100", [recipe])
+    assert check(cases, {"replay": backend}, said.append, each=True) == ["llama3"]
+    assert f"  ready    llama3: 70b-fp8-512gpus: judged from {log}, which Pacemark collected" in said
+    assert any(line.startswith("  missing  llama3: no log of llama3/70b-fp8-64gpus below ") for line in said)
+
+
+def test_a_number_that_needs_the_run_s_own_peak_is_a_baseline() -> None:
+    recipe = examples.recipe_named("proxy")
+    found = {
+        case.id: baseline_of(chosen(case, recipe)) is not None
+        for case in recipe.cases
+        if case.id in ("tiny-fp32-1gpus", "8b-8l-bf16-8gpus")
+    }
+    assert found == {"tiny-fp32-1gpus": True, "8b-8l-bf16-8gpus": False}

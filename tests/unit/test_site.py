@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Machine
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.this_machine import Local
-from fixtures.served import check_gpus
+from fixtures.served import check_gpus, check_names
 from fixtures.site import (
     THIS_MACHINE,
     Site,
@@ -76,52 +76,45 @@ def test_a_site_is_read(tmp_path: Path) -> None:
     assert site.section("local") == Local()
 
 
+TIME, PATH = '"00:45:00"', "expected a whole path on the cluster"
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "said"),
     [
-        (
-            "partition: gpu",
-            "partion: gpu\n  partition: gpu",
-            7,
-            "partion: unknown key; did you mean 'partition'?",
+        ("partition: gpu", "partion: gpu\n  partition: gpu", "7: slurm.partion: unknown key; did you mean 'partition'?"),
+        ("{host: login01}", "{hots: a, host: b}", "5: slurm.ssh.hots: unknown key; did you mean 'host'?"),
+        ("gpus_in_flight", "gpu_in_flight", "13: slurm.limits.gpu_in_flight: unknown key; did you mean 'gpus_in_flight'?"),
+        ("  account: research\n", "", "2: slurm.account: missing; this key is required"),
+        ("site: big-one\n", "", "1: site: missing; this key is required"),
+        ("max_gpus: 512", "max_gpus: 0", "10: slurm.max_gpus: must be greater than 0, got 0"),
+        ("gpus_per_node: 8", "gpus_per_node: x", "4: slurm.gpus_per_node: expected a whole number, got 'x'"),
+        ("NCCL_IB_HCA: mlx5", "NCCL_X: 1", "15: slurm.environment.NCCL_X: expected text, got 1 (YAML reads this as a number: "),
+        ("{host: login01}", "{host: a, port: 70000}", "5: slurm.ssh.port: must be less than 65536, got 70000"),
+        ("{host: login01}", "{host: a, proxy_jump: 'a:b:c'}", "5: slurm.ssh.proxy_jump: expected user@host:port"),
+        ("{host: login01}", "{host: a, proxy_jump: 'a,'}", "5: slurm.ssh.proxy_jump: expected user@host:port"),
+        *(
+            (TIME, limit, "9: slurm.time_limit: expected hours:minutes:seconds")
+            for limit in ('"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"')
         ),
-        ("{host: login01}", "{hots: a, host: b}", 5, "ssh.hots: unknown key; did you mean 'host'?"),
-        ("gpus_in_flight", "gpu_in_flight", 13, "gpu_in_flight: unknown key; did you mean 'gpus_in_flight'?"),
-        ("  account: research\n", "", 2, "slurm.account: missing; this key is required"),
-        ("site: big-one\n", "", 1, "site: missing; this key is required"),
-        ("max_gpus: 512", "max_gpus: 0", 10, "slurm.max_gpus: must be greater than 0, got 0"),
-        (
-            "gpus_per_node: 8",
-            "gpus_per_node: x",
-            4,
-            "gpus_per_node: expected a whole number, got 'x'",
+        *(
+            ("  account: research", f"  recipes: {{llama3: {{{place}: /a b}}}}\n  account: research", f"6: slurm.recipes.llama3.{place}: {PATH}")
+            for place in ("folder", "venv", "stage")
         ),
-        (
-            "NCCL_IB_HCA: mlx5",
-            "NCCL_X: 1",
-            15,
-            "slurm.environment.NCCL_X: expected text, got 1 (YAML reads this as a number: put it in quotes)",
+        *(
+            ("NCCL_IB_HCA: mlx5", f'"{name}": x', "15: slurm.environment")
+            for name in ("A B", "A;id", "A$(id)", "", "1A", "A-B", "A=B")
         ),
-        (
-            "{host: login01}",
-            "{host: a, port: 70000}",
-            5,
-            "ssh.port: must be less than 65536, got 70000",
-        ),
-        ("{host: login01}", "{host: a, proxy_jump: 'a:b:c'}", 5, "ssh.proxy_jump: expected user@host:port"),
-        ("{host: login01}", "{host: a, proxy_jump: 'a,'}", 5, "ssh.proxy_jump: expected user@host:port"),
     ],
-)
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, line: int, said: str) -> None:
-    (message,) = refused(tmp_path, old, new)
-    assert message.startswith(f"site.yaml:{line}: ")
-    assert said in message
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert refused(tmp_path, old, new)[0].startswith(f"site.yaml:{said}")
 
 
 # YAML 1.1 reads 1:30:00 as 5400, in base 60; 00:30:00 it leaves alone.
 @pytest.mark.parametrize("limit", ["1:30:00", "30:00", "30", "45"])
 def test_a_time_limit_that_yaml_reads_as_a_number_is_explained(tmp_path: Path, limit: str) -> None:
-    (said,) = refused(tmp_path, '"00:45:00"', limit)
+    (said,) = refused(tmp_path, TIME, limit)
     assert said.startswith("site.yaml:9: slurm.time_limit: ")
     assert said.endswith("(YAML reads this as a number: put it in quotes)")
 
@@ -142,55 +135,24 @@ def test_jump_hosts_are_taken_as_they_stand(tmp_path: Path, jump: str) -> None:
     assert slurm.ssh.proxy_jump == jump
 
 
-@pytest.mark.parametrize("limit", ['"half an hour"', '"00:30:00; x"', '"1:5"', '""', '"-5"'])
-def test_a_time_limit_that_is_none_is_refused(tmp_path: Path, limit: str) -> None:
-    assert refused(tmp_path, '"00:45:00"', limit)[0].startswith(
-        "site.yaml:9: slurm.time_limit: expected hours:minutes:seconds"
-    )
-
-
 # The recipes' own scripts do not quote these.
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "values"),
     [
-        ("stage: /lustre/nemo", "stage: /lustre/my nemo"),
-        ("stage: /lustre/nemo", "stage: lustre/nemo"),
-        ("stage: /lustre/nemo", "stage: ~/nemo"),
-        ("stage: /lustre/nemo", "stage: /lustre/$USER"),
-        ("stage: /lustre/nemo", "stage: /lustre/$(id)"),
-        ("stage: /lustre/nemo", 'stage: "/lustre/nemo\\n"'),
-        ("stage: /lustre/nemo", 'stage: "/lustre/nemo\\nx"'),
-        ("stage: /lustre/nemo", "stage: /lustre/*"),
-        ("account: research", "account: research;id"),
-        ("account: research", "account: my research"),
-        ("account: research", "account: ''"),
-        ("account: research", "account: -research `id`"),
-        ("partition: gpu", "partition: gpu|x"),
-        ("partition: gpu", "partition: gpu x"),
-        ("site: big-one", "site: ../big"),
-        ("site: big-one", 'site: "big\\none"'),
-        ("site: big-one", "site: ''"),
+        ("stage: /lustre/nemo", ["/lustre/my nemo", "lustre/nemo", "~/nemo", "/lustre/$USER", "/lustre/$(id)", "/lustre/*"]),
+        ("stage: /lustre/nemo", ['"/lustre/nemo\\n"', '"/lustre/nemo\\nx"']),
+        ("account: research", ["research;id", "my research", "''", "-research `id`"]),
+        ("partition: gpu", ["gpu|x", "gpu x"]),
+        ("site: big-one", ["../big", '"big\\none"', "''"]),
     ],
-)
-def test_what_an_unquoted_script_would_take_apart_is_refused(tmp_path: Path, key: str, value: str) -> None:
-    (said,) = refused(tmp_path, key, value)
-    assert ": expected a " in said or ": expected the name of " in said
-    assert "pattern" not in said
-
-
-@pytest.mark.parametrize("place", ["folder", "venv", "stage"])
-def test_the_place_of_a_recipe_is_a_plain_path_too(tmp_path: Path, place: str) -> None:
-    said = refused(
-        tmp_path, "  account: research", f"  recipes: {{llama3: {{{place}: /a b}}}}\n  account: research"
-    )
-    assert said[0].startswith(
-        f"site.yaml:6: slurm.recipes.llama3.{place}: expected a whole path on the cluster"
-    )
-
-
-@pytest.mark.parametrize("name", ["A B", "A;id", "A$(id)", "", "1A", "A-B", "A=B"])
-def test_a_name_that_is_no_variable_is_refused(tmp_path: Path, name: str) -> None:
-    assert "environment" in refused(tmp_path, "NCCL_IB_HCA: mlx5", f'"{name}": x')[0]
+)  # fmt: skip
+def test_what_an_unquoted_script_would_take_apart_is_refused(
+    tmp_path: Path, key: str, values: list[str]
+) -> None:
+    for value in values:
+        (said,) = refused(tmp_path, key, f"{key.partition(':')[0]}: {value}")
+        assert ": expected a " in said or ": expected the name of " in said, value
+        assert "pattern" not in said
 
 
 @pytest.mark.parametrize(
@@ -320,8 +282,36 @@ def known(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "path", sorted((examples.ROOT / "docs" / "sites").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_the_gpus_of_the_commented_sites_are_known(path: Path) -> None:
+def test_the_gpus_and_the_names_of_the_commented_sites_are_known(path: Path) -> None:
     check_gpus(load_site(path), path, examples.BASELINES, None)
+    check_names(load_site(path), path, examples.ROOT / "suites")
+
+
+@pytest.mark.parametrize(
+    ("backend", "recipes", "said"),
+    [
+        ("slurm", "{llama3_gke: {}}", "slurm.recipes.llama3_gke: llama3_gke runs on jobset, not on slurm"),
+        ("jobset", "{llama3_gk: {}}", "jobset.recipes.llama3_gk: no recipe has this name; did you mean 'llama3_gke'?"),
+        ("slurm", "{llama3: {values: {image: a}}}", "slurm.recipes.llama3.values.image: means nothing to llama3; llama3 has no values"),
+        ("jobset", "{proxy: {values: {pyton: a}}}", "jobset.recipes.proxy.values.pyton: means nothing to proxy; "),
+        ("pytorchjob", "{gpt3_aks: {values: {storge: a}}}", "pytorchjob.recipes.gpt3_aks.values.storge: means nothing to gpt3_aks; did you mean 'storage'?"),
+        ("slurm", "{llama3: {}, proxy: {values: {image: a}}}", ""),
+        ("jobset", "{llama3_gke: {values: {bucket: a, image: b}}, proxy: {}}", ""),
+        ("pytorchjob", "{gpt3_aks: {values: {claim: a, storage: amlfs, tier: '40', files: '3'}}}", ""),
+    ],
+)  # fmt: skip
+def test_a_name_that_is_misspelt_is_told_with_its_line(
+    tmp_path: Path, backend: str, recipes: str, said: str
+) -> None:
+    path = tmp_path / "site.yaml"
+    cluster = "  ssh: {host: a}\n  account: a\n  partition: b\n  stage: /c\n" if backend == "slurm" else ""
+    site = read(tmp_path, f"site: lab\n{backend}:\n  gpu: h100\n  recipes: {recipes}\n{cluster}")
+    if not said:
+        check_names(site, path, examples.ROOT / "suites")
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_names(site, path, examples.ROOT / "suites")
+    assert str(caught.value).startswith(f"{path}:4: {said}")
 
 
 # The proxy's are in its table alone; a section that does not say it has a default of ours.

@@ -73,65 +73,33 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("name: oak", "nme: oak\nname: oak", "tree.yaml:1: nme: unknown key; did you mean 'name'?"),
-        (
-            "height: 12",
-            "height: 12\nzzz: 1",
-            "tree.yaml:3: zzz: unknown key; known here: name, height, leaves, by_name, best",
-        ),
-        (
-            "    length: 2.5",
-            "    lenght: 2.5\n    length: 2.5",
-            "tree.yaml:6: leaves.1.lenght: unknown key; did you mean 'length'?",
-        ),
-        (
-            "    colour: red",
-            "    color: x\n    colour: red",
-            "tree.yaml:9: by_name.top.color: unknown key; did you mean 'colour'?",
-        ),
-        (
-            "colour: gold",
-            "colours: 1, colour: gold",
-            "tree.yaml:11: best.colours: unknown key; did you mean 'colour'?",
-        ),
+        # A key that is unknown
+        ("name: oak", "nme: oak\nname: oak", "1: nme: unknown key; did you mean 'name'?"),
+        ("height: 12", "height: 12\nzzz: 1", "3: zzz: unknown key; known here: name, height, leaves, by_name, best"),
+        ("    length: 2.5", "    lenght: 2.5\n    length: 2.5", "6: leaves.1.lenght: unknown key; did you mean 'length'?"),
+        ("    colour: red", "    color: x\n    colour: red", "9: by_name.top.color: unknown key; did you mean 'colour'?"),
+        ("colour: gold", "colours: 1, colour: gold", "11: best.colours: unknown key; did you mean 'colour'?"),
+        # A wrong value
+        ("height: 12", "height: tall", "2: height: expected a whole number, got 'tall'"),
+        ("height: 12", 'height: "12"', "2: height: expected a whole number, got '12' (write it without quotes)"),
+        ("height: 12", "height: 12.0", "2: height: expected a whole number, got 12.0"),
+        ("height: 12", "height: true", "2: height: expected a whole number, got True"),
+        ("height: 12", "height:", "2: height: expected a whole number, got None"),
+        ("length: 2.5", "length: 0", "6: leaves.1.length: must be greater than 0, got 0"),
+        ("colour: brown", "colour: [brown]", "5: leaves.1.colour: expected text, got ['brown']"),
+        ("    length: 1\n", "    length: -1\n", "10: by_name.top.length: must be greater than 0, got -1"),
+        # A key that is missing
+        ("name: oak\n", "", "1: name: missing; this key is required"),
+        ("    length: 2.5\n", "", "5: leaves.1.length: missing; this key is required"),
+        ("    length: 1\n", "", "8: by_name.top.length: missing; this key is required"),
+        # One that is given twice
+        ("height: 12", "height: 12\nheight: 13", "3: height: given twice; keep one"),
+        ("    length: 2.5", "    length: 2.5\n    length: 2.5", "7: length: given twice; keep one"),
+        ("colour: green,", "colour: green, colour: blue,", "4: colour: given twice; keep one"),
     ],
-)
-def test_an_unknown_key_comes_with_a_suggestion(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert refused(tmp_path, GOOD.replace(old, new)) == [said]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
-    [
-        ("height: 12", "height: tall", 2, "height: expected a whole number, got 'tall'"),
-        (
-            "height: 12",
-            'height: "12"',
-            2,
-            "height: expected a whole number, got '12' (write it without quotes)",
-        ),
-        ("height: 12", "height: 12.0", 2, "height: expected a whole number, got 12.0"),
-        ("height: 12", "height: true", 2, "height: expected a whole number, got True"),
-        ("height: 12", "height:", 2, "height: expected a whole number, got None"),
-        ("length: 2.5", "length: 0", 6, "leaves.1.length: must be greater than 0, got 0"),
-        (
-            "colour: brown",
-            "colour: [brown]",
-            5,
-            "leaves.1.colour: expected text, got ['brown']",
-        ),
-        (
-            "    length: 1\n",
-            "    length: -1\n",
-            10,
-            "by_name.top.length: must be greater than 0, got -1",
-        ),
-    ],
-)
-def test_a_wrong_value_is_told_with_its_line(
-    tmp_path: Path, old: str, new: str, line: int, said: str
-) -> None:
-    assert refused(tmp_path, GOOD.replace(old, new)) == [f"tree.yaml:{line}: {said}"]
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert refused(tmp_path, GOOD.replace(old, new, 1)) == [f"tree.yaml:{said}"]
 
 
 @pytest.mark.parametrize("number", ["25.04", "1", "1:30:00"])
@@ -139,30 +107,6 @@ def test_a_number_where_text_is_meant_says_to_quote_it(tmp_path: Path, number: s
     (said,) = refused(tmp_path, GOOD.replace("name: oak", f"name: {number}"))
     assert said.startswith("tree.yaml:1: name: expected text, got ")
     assert said.endswith("(YAML reads this as a number: put it in quotes)")
-
-
-@pytest.mark.parametrize(
-    ("old", "line", "said"),
-    [
-        ("name: oak\n", 1, "name: missing; this key is required"),
-        ("    length: 2.5\n", 5, "leaves.1.length: missing; this key is required"),
-        ("    length: 1\n", 8, "by_name.top.length: missing; this key is required"),
-    ],
-)
-def test_a_missing_key_is_told_where_it_should_stand(tmp_path: Path, old: str, line: int, said: str) -> None:
-    assert refused(tmp_path, GOOD.replace(old, "", 1)) == [f"tree.yaml:{line}: {said}"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("height: 12", "height: 12\nheight: 13", "tree.yaml:3: height: given twice; keep one"),
-        ("    length: 2.5", "    length: 2.5\n    length: 2.5", "tree.yaml:7: length: given twice; keep one"),
-        ("colour: green,", "colour: green, colour: blue,", "tree.yaml:4: colour: given twice; keep one"),
-    ],
-)
-def test_a_key_given_twice_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert refused(tmp_path, GOOD.replace(old, new)) == [said]
 
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -197,16 +141,10 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: str) -> None:
     assert refused(tmp_path, content) == ["tree.yaml: expected `key: value` lines, found none"]
 
 
-def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
-    assert read(tmp_path, b"\xef\xbb\xbf" + GOOD.encode()).name == "oak"
-
-
-def test_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
-    assert read(tmp_path, GOOD.replace("\n", "\r\n").encode()) == read(tmp_path, GOOD)
-
-
-def test_lines_are_counted_right_behind_a_byte_order_mark(tmp_path: Path) -> None:
-    (said,) = refused(tmp_path, b"\xef\xbb\xbf" + GOOD.replace("height: 12", "height: x").encode())
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD.encode(), GOOD.replace("\n", "\r\n").encode()])
+def test_a_byte_order_mark_or_windows_line_ends_do_no_harm(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path, content) == read(tmp_path, GOOD)
+    (said,) = refused(tmp_path, content.replace(b"height: 12", b"height: x"))
     assert said.startswith("tree.yaml:2: ")
 
 
@@ -218,29 +156,17 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> 
     assert said.startswith("tree.yaml:1: is no text in UTF-8: save the file as UTF-8")
 
 
-def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such file$"):
         load(tmp_path / "none.yaml", Tree)
-    assert str(caught.value) == f"{tmp_path}/none.yaml: no such file"
-
-
-def test_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^{tmp_path}: cannot be read: "):
         load(tmp_path, Tree)
-    assert str(caught.value).startswith(f"{tmp_path}: cannot be read: ")
 
 
 def test_a_nul_byte_is_one_mistake_on_one_line(tmp_path: Path) -> None:
     said = refused(tmp_path, GOOD.replace("oak", "o\0k"))
     assert len(said) == 1
     assert said[0].startswith("tree.yaml:")
-
-
-# PyYAML's constructors raise bare ValueErrors for these.
-@pytest.mark.parametrize("value", ["2025-13-45", "!!int abc", "!!float abc"])
-def test_a_value_that_yaml_itself_cannot_build_is_a_config_error(tmp_path: Path, value: str) -> None:
-    (said,) = refused(tmp_path, GOOD.replace("height: 12", f"height: {value}"))
-    assert said.startswith("tree.yaml:")
 
 
 def test_an_alias_of_itself_is_a_config_error(tmp_path: Path) -> None:
@@ -270,7 +196,6 @@ MERGES = "a: &a {x: 1}\n" + "".join(
     [
         (BILLION_LAUGHS, TOO_MUCH),
         (MERGES, TOO_MUCH),
-        ("a: [" + "1," * 100_000 + "1]", TOO_MUCH),
         ("a: " + "[" * 200_000, TOO_MUCH),
         ("a: " + "{a: " * 200_000, TOO_MUCH),
         ("- " * 200_000, TOO_MUCH),
@@ -289,6 +214,12 @@ MERGES = "a: &a {x: 1}\n" + "".join(
 def test_a_file_that_nobody_needs_is_refused_at_once(tmp_path: Path, content: str, said: str) -> None:
     (line,) = refused(tmp_path, content)
     assert line.startswith(f"tree.yaml{said}")
+
+
+def test_a_list_of_too_many_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_text, "_MOST_VALUES", 1000)
+    (line,) = refused(tmp_path, "a: [" + "1," * 1000 + "1]")
+    assert line.startswith("tree.yaml: more than 1,000 values")
 
 
 @pytest.mark.parametrize("reader", [lambda path: load(path, Tree), load_documents, require_bounded])
@@ -328,7 +259,20 @@ def test_no_file_has_more_mistakes_than_somebody_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["!!int ''", "!!bool x", "!!timestamp x", "1:1.5", "1:" * 45 + "1.5", "!!binary é", "!!set [1]"]
+    # PyYAML's constructors raise bare ValueErrors for the first three.
+    "value",
+    [
+        "2025-13-45",
+        "!!int abc",
+        "!!float abc",
+        "!!int ''",
+        "!!bool x",
+        "!!timestamp x",
+        "1:1.5",
+        "1:" * 45 + "1.5",
+        "!!binary é",
+        "!!set [1]",
+    ],
 )
 def test_a_value_that_is_not_what_its_tag_says_is_a_config_error(tmp_path: Path, value: str) -> None:
     assert refused(tmp_path, GOOD.replace("height: 12", f"height: {value}"))[0].startswith("tree.yaml:")

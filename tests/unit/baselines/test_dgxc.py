@@ -192,10 +192,19 @@ def contract(recipe: Recipe, gpu: str, case: Case) -> dict[str, str]:
 def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_that_upstream_gives_it(
     family: Any, upstream: Path, tmp_path: Path
 ) -> None:
-    """scripts/performance at 06f25c227: setup_experiment.py lines 352 to 359, utils/utils.py line 164."""
+    """scripts/performance at 06f25c227: setup_experiment.py lines 352 to 359, utils/utils.py line 164.
+
+    One scale of each model and precision: the contract hands the scale over as one variable, and what follows from it is in the
+    files that the program writes.
+    """
     folder = upstream / "dgxc-benchmarking" / family.path
     metadata = cells.metadata_of(folder)
-    launched = [(recipe, gpu, case) for recipe, gpu, case in cases() if recipe.name == family.recipe]
+    smallest = {
+        (gpu, case.size, case.dtype): (recipe, gpu, case)
+        for recipe, gpu, case in sorted(cases(), key=lambda found: -found[2].gpus)
+        if recipe.name == family.recipe
+    }
+    launched = list(smallest.values())
     variables = [contract(*which) for which in launched]
     lines = cells.arguments_of(folder, cells.workload(metadata), variables)
     answers = cells.configurations(upstream / cells.bridge_commit(metadata), lines)
@@ -214,7 +223,7 @@ def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_tha
 
 
 def test_no_log_is_found_by_the_name_of_another_case(tmp_path: Path) -> None:
-    """Each type of GPU has the logs of all recipes in one tree, as NeMo-Run's folder of experiments has them."""
+    """Each type of GPU has the logs of all recipes in one folder."""
     names = {
         "llama3": "llama{v}_{model}", "qwen3": "qwen3_{model}_a{active}b", "deepseek_v3": "deepseek_v3", "gpt_oss": "gpt_oss_{model}",
         "kimi_k2": "kimi_k2", "nemotron3": "nemotron_3_{kind}", "nemotron_h": "nemotronh_{model}",
@@ -231,8 +240,8 @@ def test_no_log_is_found_by_the_name_of_another_case(tmp_path: Path) -> None:
         name = (
             f"pretrain_{names[recipe.name].format(**words)}_{dtype}_gpus{case.gpus}_tp{case.tp}_gbs{case.gbs}"
         )
-        path = tmp_path / gpu / f"{job}" / f"log-acct-x.{name}_{job}_0.out"
-        path.parent.mkdir(parents=True)
+        path = tmp_path / gpu / f"log-acct-x.{name}_{job}_0.out"
+        path.parent.mkdir(exist_ok=True)
         path.touch()
     for job, (recipe, gpu, case) in enumerate(cases()):
         assert find_log(case, recipe, tmp_path / gpu).job == str(job), (gpu, case.key)

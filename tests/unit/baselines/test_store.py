@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from plugins.base.errors import ConfigError
-from plugins.baselines.baseline_file import load_baselines
+from plugins.baselines.baseline_file import accelerators, load_baselines
 from plugins.baselines.expected import counting, expected
 from plugins.baselines.store import find
 from plugins.recipes.expansion import load_recipe
@@ -49,11 +49,13 @@ tables:
     cells:
       - {size: 70b, dtype: fp8, gpus: 512, tp: 4, pp: 8, cp: 1, vp: 5, mbs: 1, gbs: 1024, mfu: 40}
 """
+LAST, SOURCE = "    statistic: last\n", "source: https://example.org/README.md"
 FOLDERS = sorted(path.parent for path in examples.ROOT.glob("suites/*/recipe.yaml"))
 FILES = sorted(path for path in examples.BASELINES.glob("*.yaml") if path.stem != "accelerators")
 
 
 def write(folder: Path, text: str) -> Path:
+    load_baselines.cache_clear()
     path = folder / "llama3.yaml"
     path.write_text(text)
     return path
@@ -80,11 +82,6 @@ def test_the_example_of_this_module_is_accepted(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("    source: https://example.org/README.md\n", "", "source: missing"),
-        (
-            "source: https://example.org/README.md",
-            'source: ""',
-            "source: a placeholder",
-        ),
         ("source: https://example.org/README.md", "source:", "source: expected text"),
         ('release: "25.04"', 'release: ""', "release: a placeholder"),
         ('  - release: "25.04"\n    gpu: h100', "  - gpu: h100", "release: missing"),
@@ -112,16 +109,34 @@ def test_the_example_of_this_module_is_accepted(tmp_path: Path) -> None:
         ("{bf16: 989.5, fp8: 1979}", "{bf16: 989.5}", "no peak for fp8"),
         ("{bf16: 989.5, fp8: 1979}", "{}", "no peak for fp8"),
         ("    peak: {bf16: 989.5, fp8: 1979}\n", "", "peak: missing"),
-        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: 0}\n", "slower"),
-        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: 1}\n", "slower"),
-        ("    statistic: last\n", "    statistic: last\n    tolerance: {slower: .nan}\n", "slower"),
-        (
-            "    statistic: last\n",
-            "    statistic: last\n    tolerance: {slowr: 0.05}\n",
-            "did you mean 'slower'?",
-        ),
+        (LAST, f"{LAST}    tolerance: {{slower: 0}}\n", "slower"),
+        (LAST, f"{LAST}    tolerance: {{slower: 1}}\n", "slower"),
+        (LAST, f"{LAST}    tolerance: {{slower: .nan}}\n", "slower"),
+        (LAST, f"{LAST}    tolerance: {{slowr: 0.05}}\n", "did you mean 'slower'?"),
         ("    cells:\n" + CELL, "    cells: []\n", "cells: must have 1 or more values"),
         ("gbs: 1024, ", "gbs: 1024, gsb: 1, ", "did you mean 'gbs'?"),
+        *(("fp8: 1979", f"fp8: {peak}", "peak") for peak in ("0", "-1979", ".nan", ".inf")),
+        ("step_time: 10.07", "step_time: .inf", "expected a number, got inf"),
+        ("tokens_per_second: 833030", "tokens_per_second: .inf", "expected a number, got inf"),
+        *(
+            (LAST, f"{LAST}    tolerance: {{{name}: .inf}}\n", "expected a number, got inf")
+            for name in ("faster", "spread")
+        ),
+        *((SOURCE, f"source: {name}", "source") for name in ("'  '", "TODO", "tbd", "'?'", '""')),
+        *(
+            (LAST, f"    statistic: {name}\n", f"statistic '{name}' is unknown; write last or mean:A-B")
+            for name in ("median", "mean", "mean:44-35", "first")
+        ),
+        # Without them nothing says that the number was measured with what the recipe runs.
+        *(
+            (f"{key}, ", "", key[:3].strip(":"))
+            for key in ("tp: 4", "pp: 8", "cp: 1", "vp: 5", "mbs: 1", "gbs: 1024")
+        ),
+        (
+            LAST,
+            f"    corrected_flops: {{71b: {{definition: full-attention}}}}\n{LAST}",
+            "corrected_flops: no cell has the size 71b",
+        ),
     ],
 )
 def test_a_placeholder_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -129,46 +144,10 @@ def test_a_placeholder_is_refused(tmp_path: Path, old: str, new: str, said: str)
     assert said in refused(tmp_path, FILE.replace(old, new))
 
 
-@pytest.mark.parametrize("peak", ["0", "-1979", ".nan", ".inf"])
-def test_a_peak_that_is_no_number_of_tflops_is_refused(tmp_path: Path, peak: str) -> None:
-    assert "peak" in refused(tmp_path, FILE.replace("fp8: 1979", f"fp8: {peak}"))
-
-
-@pytest.mark.parametrize("key", ["step_time: 10.07", "tokens_per_second: 833030"])
-def test_an_infinite_figure_is_refused(tmp_path: Path, key: str) -> None:
-    assert "finite" in refused(tmp_path, FILE.replace(key, f"{key.partition(':')[0]}: .inf"))
-
-
-@pytest.mark.parametrize("text", ["faster: .inf", "spread: .inf"])
-def test_a_limit_that_never_closes_is_refused(tmp_path: Path, text: str) -> None:
-    assert "expected a number, got inf" in refused(
-        tmp_path, FILE.replace("statistic: last\n", f"statistic: last\n    tolerance: {{{text}}}\n")
-    )
-
-
-@pytest.mark.parametrize("source", ["'  '", "TODO", "tbd", "'?'"])
-def test_a_source_that_names_nothing_is_refused(tmp_path: Path, source: str) -> None:
-    assert "source" in refused(
-        tmp_path, FILE.replace("source: https://example.org/README.md", f"source: {source}")
-    )
-
-
-@pytest.mark.parametrize("statistic", ["median", "mean", "mean:44-35", "first"])
-def test_an_unknown_statistic_is_refused_with_its_file(tmp_path: Path, statistic: str) -> None:
-    said = refused(tmp_path, FILE.replace("statistic: last", f"statistic: {statistic}"))
-    assert f"statistic '{statistic}' is unknown; write last or mean:A-B" in said
-
-
 def test_a_window_beyond_the_run_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, FILE.replace("statistic: last", "statistic: mean:35-60"))
     with pytest.raises(ConfigError, match="mean:35-60"):
         find(path.parent, examples.llama3(), examples.case(), "h100")
-
-
-# Without them nothing says that the number was measured with what the recipe runs.
-@pytest.mark.parametrize("key", ["tp: 4, ", "pp: 8, ", "cp: 1, ", "vp: 5, ", "mbs: 1, ", "gbs: 1024, "])
-def test_a_cell_that_does_not_state_its_configuration_is_refused(tmp_path: Path, key: str) -> None:
-    assert key.partition(":")[0] in refused(tmp_path, FILE.replace(key, ""))
 
 
 @pytest.mark.parametrize(
@@ -199,51 +178,38 @@ def test_a_baseline_of_another_configuration_is_refused(
     )
 
 
-def test_the_same_cell_in_two_tables_is_refused(tmp_path: Path) -> None:
-    also = TABLE.replace('release: "25.04"', 'release: "25.03"\n    also: ["25.04"]')
-    for table in (TABLE, also):
-        load_baselines.cache_clear()
-        write(tmp_path, FILE + table)
-        with pytest.raises(ConfigError, match=r"of release 25\.04 on h100 has 2 baselines; keep one"):
-            find(tmp_path, examples.llama3(), examples.case(), "h100")
+ALSO = TABLE.replace('release: "25.04"', 'release: "25.03"\n    also: ["25.04"]')
 
 
-def test_the_same_cell_twice_in_a_table_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, FILE + CELL)
-    with pytest.raises(ConfigError, match="has 2 baselines; keep one"):
+@pytest.mark.parametrize(
+    "more", [TABLE, ALSO, CELL], ids=["two tables", "one that holds for it too", "a table"]
+)
+def test_the_same_cell_twice_is_refused(tmp_path: Path, more: str) -> None:
+    write(tmp_path, FILE + more)
+    with pytest.raises(ConfigError, match=r"of release 25\.04 on h100 has 2 baselines; keep one"):
         find(tmp_path, examples.llama3(), examples.case(), "h100")
 
 
-def test_the_same_cell_on_another_gpu_is_another_baseline(tmp_path: Path) -> None:
-    write(tmp_path, FILE + TABLE.replace("h100", "b200").replace("10.07", "5.07"))
-    found = find(tmp_path, examples.llama3(), examples.case(), "b200")
-    assert found is not None
-    assert found.cell.step_time == 5.07
+def step_time(folder: Path, text: str, case_id: str = examples.CASE, gpu: str = "h100") -> float | None:
+    """That of the baseline which a file has for a case."""
+    write(folder, text)
+    found = find(folder, examples.llama3(), examples.case(case_id), gpu)
+    return None if found is None else found.cell.step_time
 
 
-def test_the_same_cell_of_another_release_is_another_baseline(tmp_path: Path) -> None:
-    other = TABLE.replace("25.04", "25.02").replace("10.07", "5.07")
-    write(tmp_path, FILE + other)
-    found = find(tmp_path, examples.llama3(), examples.case(), "h100")
-    assert found is not None
-    assert found.cell.step_time == 10.07
-    load_baselines.cache_clear()
-    write(tmp_path, "recipe: llama3\ntables:\n" + other)
-    assert find(tmp_path, examples.llama3(), examples.case(), "h100") is None
-
-
-@pytest.mark.parametrize("gpu", ["b200", "H100", "h200", "", "cpu"])
-def test_there_is_no_baseline_on_another_gpu(gpu: str) -> None:
-    assert find(examples.BASELINES, examples.llama3(), examples.case(), gpu) is None
+def test_a_number_is_that_of_the_case_its_release_and_its_gpu(tmp_path: Path) -> None:
+    b200 = FILE + TABLE.replace("h100", "b200").replace("10.07", "5.07")
+    assert step_time(tmp_path, b200, gpu="b200") == 5.07
+    older = TABLE.replace("25.04", "25.02").replace("10.07", "5.07")
+    assert step_time(tmp_path, FILE + older) == 10.07
+    assert step_time(tmp_path, f"recipe: llama3\ntables:\n{older}") is None
+    assert step_time(tmp_path, FILE, "70b-fp8-256gpus") is None
+    for gpu in ("b200", "H100", "h200", "", "cpu"):
+        assert step_time(tmp_path, FILE, gpu=gpu) is None, gpu
 
 
 def test_there_is_no_baseline_without_a_file(tmp_path: Path) -> None:
     assert find(tmp_path, examples.llama3(), examples.case(), "h100") is None
-
-
-def test_there_is_no_baseline_for_another_case(tmp_path: Path) -> None:
-    write(tmp_path, FILE)
-    assert find(tmp_path, examples.llama3(), examples.case("70b-fp8-256gpus"), "h100") is None
 
 
 def test_a_file_of_another_recipe_is_refused(tmp_path: Path) -> None:
@@ -266,25 +232,18 @@ def test_the_usual_tolerance_is_5_percent_slower_and_10_faster() -> None:
     assert (tolerance.slower, tolerance.faster) == (0.05, 0.10)
 
 
-def test_a_table_with_its_peak_measured_holds_mfu_only(tmp_path: Path) -> None:
+def test_a_table_with_its_peak_measured_holds_mfu_only_and_needs_that_peak(tmp_path: Path) -> None:
     write(tmp_path, MEASURED)
     case = examples.case()
     found = find(tmp_path, examples.llama3(), case, "h100")
     assert found is not None
-    basis = counting(case, found, "h100", examples.BASELINES).basis(1600.0)
+    counted = counting(case, found, "h100", examples.BASELINES)
+    assert counted.basis() is None
+    basis = counted.basis(1600.0)
     assert basis is not None
     target = expected(case, found, basis)
     assert target.mfu == pytest.approx(40)
     assert target.step_time == pytest.approx(1024 * basis.flops / 512 / (0.40 * 1600e12))
-
-
-def test_a_table_with_its_peak_measured_needs_that_peak(tmp_path: Path) -> None:
-    write(tmp_path, MEASURED)
-    case = examples.case()
-    assert (
-        counting(case, find(tmp_path, examples.llama3(), case, "h100"), "h100", examples.BASELINES).basis()
-        is None
-    )
 
 
 def test_a_table_with_its_peak_measured_refuses_a_step_time(tmp_path: Path) -> None:
@@ -337,12 +296,6 @@ def test_the_published_baselines_judge_by_their_releases_statistic(table: tuple[
     assert found == {"mean:11-44" if release == "25.05" else "last"}
 
 
-def test_a_correction_of_a_size_that_no_cell_has_is_refused(tmp_path: Path) -> None:
-    right = "    corrected_flops: {71b: {definition: full-attention}}\n    statistic: last\n"
-    said = refused(tmp_path, FILE.replace("    statistic: last\n", right))
-    assert "corrected_flops: no cell has the size 71b" in said
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_baseline_belongs_to_a_case_of_its_recipe_and_release(path: Path) -> None:
     for table in load_baselines(path).tables:
@@ -370,5 +323,34 @@ def test_every_recipe_is_named_after_its_folder(folder: Path) -> None:
     assert load_recipe(folder).name == folder.name
 
 
-def test_a_baseline_is_a_value() -> None:
-    assert examples.baseline() == replace(examples.baseline())
+# Reference table of the main README since v26.02; H100's figures stand in every release.
+def test_the_accelerators_have_the_peaks_of_their_source() -> None:
+    known = accelerators(examples.BASELINES)
+    assert {name: (known[name].peak["bf16"], known[name].peak["fp8"]) for name in known} == {
+        "h100": (989, 1979),
+        # gpu-recipes' own.
+        "h200": (989, 1978),
+        "b200": (2250, 4500),
+        "b300": (2250, 4500),
+        "gb200": (2450, 4900),
+        "gb300": (2450, 4900),
+    }
+    assert all(accelerator.source.startswith("https://") for accelerator in known.values())
+    assert all(accelerator.peak["fp16"] == accelerator.peak["bf16"] for accelerator in known.values())
+
+
+# A peak of 0 was divided by, after the run.
+@pytest.mark.parametrize(
+    ("peak", "source", "said"),
+    [
+        ("0", "x.org", "peak.fp8: must be greater than 0"),
+        ("-1", "x.org", "peak.fp8: must be greater than 0,"),
+        ("1", "tbd", "source: a placeholder"),
+    ],
+)
+def test_a_data_sheet_is_no_placeholder(tmp_path: Path, peak: str, source: str, said: str) -> None:
+    path = tmp_path / "accelerators.yaml"
+    path.write_text(f"accelerators:\n  mi300: {{name: MI300, peak: {{fp8: {peak}}}, source: {source}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        accelerators(tmp_path)
+    assert str(caught.value).startswith(f"{path}:2: accelerators.mi300.{said}")

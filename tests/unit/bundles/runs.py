@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from fixtures.runs.ledger import Ledger
 from fixtures.session.life import About, write_record
 from plugins.acceptance.decision import decide, waivers
 from plugins.acceptance.scaling import RunShown, Shown, curves, scaling_record
+from plugins.base.errors import ConfigError
 from plugins.bundle import archive, statement
+from plugins.bundle.examination import examine
+from plugins.bundle.findings import Examination
+from plugins.bundle.verification import PUBLISHED
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.job_files import ParsedLogs
@@ -34,11 +39,12 @@ from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
 from plugins.suite.judged import write_case
 from tests.unit import examples
-from tests.unit.jobs_log import planned
+from tests.unit.jobs_log import lines_of, planned
 
 RUN = "20261122-120000-0123abcd"
 PASSED, SLOW, AGAIN, STOPPED = "70b-bf16-64gpus", "70b-bf16-128gpus", "70b-fp8-512gpus", "70b-fp8-64gpus"
 Members = dict[str, bytes]
+Change = Callable[[Members], Members]
 
 
 def log_of(case_id: str, slower: float = 1.0, steps: int = 50) -> bytes:
@@ -60,6 +66,13 @@ waivers:
     agreed_by: both parties
     until: 2099-12-31
 """
+
+
+def ended(outcome: Outcome, exit_code: int, **more: Any) -> Ending:
+    """How a session ended of which nothing else is told."""
+    nothing: dict[str, Any] = dict.fromkeys(("regressions", "uncompared", "scaling"), ())
+    nothing |= {"acceptance": None, "screening": None}
+    return Ending(outcome=outcome, exit_code=exit_code, **{**nothing, **more})
 
 
 def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines: Path | None = None) -> Path:
@@ -85,7 +98,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
     write_basis(run, Setting(recipe, chosen, baselines or examples.BASELINES))
     number = 100
 
-    def job(case_id: str, log: bytes, phase: Phase, **ended: str) -> None:
+    def job(case_id: str, log: bytes, phase: Phase, **ending: str) -> None:
         nonlocal number
         number += 1
         case = examples.case(case_id)
@@ -99,7 +112,7 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
         if log:
             (place / LOG).write_bytes(log)
             ledger.observe(case.key, JobState(phase, phase.upper(), nodes="gpu[001-064]"), started=1.8e9)
-        if not ended:
+        if not ending:
             ledger.end(case.key, ended=1.8e9 + 900)
 
     job(PASSED, log_of(PASSED), Phase.SUCCEEDED)
@@ -137,30 +150,56 @@ def make_run(folder: Path, plan: str = "", *, repeated: bool = False, baselines:
 
     def ending(records: Sequence[CaseRecord]) -> Ending:
         if agreed is None:
-            return Ending(
-                outcome=Outcome.INTERRUPTED,
-                exit_code=2,
-                regressions=(),
-                uncompared=(),
-                acceptance=None,
-                scaling=(),
-                screening=None,
-            )
+            return ended(Outcome.INTERRUPTED, 2)
         shown = {record.id: Shown.of(record) for record in records}
         scaling = curves(cases, shown, agreed.plan.scaling, waivers(agreed.plan, shown, begun))
-        return Ending(
-            outcome=Outcome.PERFORMANCE,
-            exit_code=0,
-            regressions=(),
-            uncompared=(),
-            acceptance=decide(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE),
-            scaling=scaling_record(scaling),
-            screening=None,
-        )
+        decision = decide(agreed, cases, RunShown(shown, begun), Outcome.PERFORMANCE)
+        return ended(Outcome.PERFORMANCE, 0, acceptance=decision, scaling=scaling_record(scaling))
 
     about = About("lab", ledger.run().started, gpu_hours=ledger.gpu_hours())
     write_record(run, about, ledger.entries(), None, ending)
     return run
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run that has ended: its folder, and the files in it."""
+
+    folder: Path
+    members: Members
+
+    @classmethod
+    def of(cls, folder: Path) -> Made:
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return cls(folder, {str(path.relative_to(folder)): path.read_bytes() for path in files})
+
+    def examined(
+        self,
+        above: Path,
+        change: Change = dict,
+        published: Path = PUBLISHED,
+        predicate: Mapping[str, str] | None = None,
+    ) -> Examination:
+        """What is found of the run if somebody changed it who has all keys, and so may sign what he likes.
+
+        A file that was not changed is a link to that of this run, so that its log need not be parsed anew.
+        """
+        run = lines_of(self.members[JOBS_LOG])[0]["run"]
+        told = {"run": self.folder.name, "site": run["site"], "plan": run["plan"], **(predicate or {})}
+        folder = above / told["run"]
+        for name, data in change(self.members).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if data is self.members.get(name):
+                os.link(self.folder / name, path)
+            else:
+                path.write_bytes(data)
+        findings = Examination()
+        try:
+            examine(folder, told, published, findings)
+        except ConfigError as error:
+            findings.wrong.append(str(error))
+        return findings
 
 
 def make_keys(folder: Path, *names: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from base64 import b64encode
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -16,13 +17,11 @@ from fixtures.runs.lock import RunLock
 from pacemark import bundle as pacemark_bundle
 from pacemark.__main__ import main
 from plugins.bundle.statement import SBOM
-from plugins.judging.choice import Choice
 from plugins.record.lines import JOBS_LOG
 from plugins.reports.checkout import VERSION
-from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import PASSED, RUN
+from tests.unit.bundles.runs import PASSED, RUN, Made, Members
 from tests.unit.jobs_log import rewrite
 
 # Made up, and split, so that no scan of this repository finds one.
@@ -64,15 +63,9 @@ HARMLESS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return runs.make_run(tmp_path_factory.mktemp("made"))
-
-
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "results" / RUN)
-    runs.make_keys(tmp_path, "vendor", "other")
+def run(usual: Made, tmp_path: Path) -> Path:
+    shutil.copytree(usual.folder, tmp_path / "results" / RUN)
     return tmp_path / "results" / RUN
 
 
@@ -155,27 +148,6 @@ def test_what_is_no_secret_is_not_refused(run: Path) -> None:
     assert bundle(run) == 0
 
 
-def test_numbers_that_the_site_wrote_by_hand_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "own").mkdir()
-    published = (examples.BASELINES / "llama3.yaml").read_text()
-    (tmp_path / "own" / "llama3.yaml").write_text(published.replace("gpu: h100", "gpu: h123"))
-    choice = partial(Choice, own=str(tmp_path / "own"), gpu="h123")
-    monkeypatch.setattr(runs, "Choice", choice)
-    assert bundle(runs.make_run(tmp_path / "results")) == 0
-    assert "note      3 case(s) are judged by the site's own numbers" in capsys.readouterr().out
-
-
-def test_a_run_that_the_published_statistic_alone_judged_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runs, "Choice", partial(Choice, strict_last=True))
-    assert bundle(runs.make_run(tmp_path / "results")) == 0
-    said = "note      4 case(s) are judged by the published statistic alone (--strict-last)"
-    assert said in capsys.readouterr().out
-
-
 def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = RunLock(run)
     assert lock.take()
@@ -184,75 +156,65 @@ def test_a_run_that_goes_on_is_refused(run: Path, capsys: pytest.CaptureFixture[
     assert bundle(run) == 0
 
 
-def test_a_run_that_died_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rewrite(run / JOBS_LOG, lambda line: line["run"].update(ended=None))
-    assert f"run {RUN} did not end: --resume {RUN} goes on with it" in refused(run, capsys)
+def rewritten(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
-def test_a_damaged_ledger_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = (run / JOBS_LOG).read_bytes()
-    (run / JOBS_LOG).write_bytes(log.replace(b'"plan": ""', b'"plan": "other"', 1))
-    said = refused(run, capsys)
-    assert f"run {RUN}: its ledger in {run} is damaged: jobs.log: line 1 has a wrong checksum" in said
+def without_a_line(log: Path) -> None:
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:3], *lines[4:]]))
 
 
-def test_a_journal_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = (run / JOBS_LOG).read_bytes().splitlines(keepends=True)
-    (run / JOBS_LOG).write_bytes(b"".join([*lines[:3], *lines[4:]]))
-    assert "line 4 does not follow the line before it" in refused(run, capsys)
+AGAIN, CHANGED = f"llama3/{runs.AGAIN}", "was changed after the session ended"
+# What is done to a file of the run, and what is then said.
+UNFIT: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "it died": (
+        JOBS_LOG,
+        lambda path: rewrite(path, lambda line: line["run"].update(ended=None)),
+        f"run {RUN} did not end: --resume {RUN} goes on with it",
+    ),
+    "its ledger is damaged": (
+        JOBS_LOG,
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"plan": ""', b'"plan": "other"', 1)),
+        "is damaged: jobs.log: line 1 has a wrong checksum",
+    ),
+    "its journal was changed": (JOBS_LOG, without_a_line, "line 4 does not follow the line before it"),
+    "a verdict was changed": (
+        "summary.json",
+        lambda path: rewritten(path, '"too slow"', '"passed"'),
+        f"llama3/{runs.SLOW}: summary.json says 'passed', its log says: too slow",
+    ),
+    "the log of a job that broke is emptied": (f"{AGAIN}/try-1/log.txt", lambda path: path.write_text(""), f"{AGAIN}/try-1/log.txt {CHANGED}"),
+    "the log of a job that broke is removed": (f"{AGAIN}/try-1/log.txt", Path.unlink, f"{AGAIN}/try-1/log.txt is missing: summary.json has its digest"),
+    "what was sent for it": (f"{AGAIN}/try-1/sent.txt", lambda path: path.write_text("#SBATCH --nodes=1"), f"{AGAIN}/try-1/sent.txt {CHANGED}"),
+    "what was sent for a job that was cancelled": (
+        f"llama3/{runs.STOPPED}/sent.txt",
+        lambda path: path.write_text("#SBATCH"),
+        f"llama3/{runs.STOPPED}/sent.txt {CHANGED}",
+    ),
+    "the log that is judged": (
+        f"llama3/{PASSED}/log.txt",
+        lambda path: path.write_text(f"{path.read_text()}\n"),
+        f"run {RUN} would not be verified, and no bundle was written:\n  llama3/{PASSED}/log.txt {CHANGED}",
+    ),
+    **{
+        f"{name} was added": (f"{AGAIN}/{name}", lambda path: path.write_text("all is well"), f"{AGAIN}/{name} was not there when the session ended")
+        for name in ("try-1/errors.txt", "log.attempt-1.txt", "log.own.txt")
+    },
+    "it is from before there were bundles": ("basis", shutil.rmtree, f"run {RUN} has no basis/: it is from before there were bundles"),
+    "it was not judged": ("summary.json", Path.unlink, f"run {RUN} has no summary.json: --resume {RUN} judges its cases"),
+    "a link": (f"llama3/{PASSED}/link.txt", lambda path: path.symlink_to("/etc/hostname"), "link.txt: is no plain file: move it away"),
+}  # fmt: skip
 
 
-def test_a_verdict_that_was_changed_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (run / "summary.json").read_text()
-    (run / "summary.json").write_text(text.replace('"too slow"', '"passed"'))
-    said = refused(run, capsys)
-    assert f"run {RUN} would not be verified, and no bundle was written" in said
-    assert "says 'passed', its log says: too slow" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        pytest.param(f"{runs.AGAIN}/try-1/log.txt", "", id="the log of a job that broke is emptied"),
-        pytest.param(f"{runs.AGAIN}/try-1/log.txt", None, id="the log of a job that broke is removed"),
-        pytest.param(f"{runs.AGAIN}/try-1/sent.txt", "#SBATCH --nodes=1", id="what was sent for it"),
-        pytest.param(f"{runs.STOPPED}/sent.txt", "#SBATCH", id="what was sent for a job that was cancelled"),
-        pytest.param(f"{PASSED}/log.txt", "more", id="the log that is judged"),
-    ],
-)
-def test_a_file_that_was_changed_after_the_session_is_refused(
-    name: str, text: str | None, run: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("name", "change", "said"), UNFIT.values(), ids=UNFIT)
+def test_a_run_that_was_changed_or_did_not_end_is_refused(
+    name: str, change: Callable[[Path], Any], said: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = run / "llama3" / name
-    if text is None:
-        path.unlink()
-        assert f"llama3/{name} is missing: summary.json has its digest" in refused(run, capsys)
-        return
-    path.write_text(path.read_text() + "\n" if text == "more" else text)
-    assert f"llama3/{name} was changed after the session ended" in refused(run, capsys)
-
-
-@pytest.mark.parametrize("name", ["try-1/errors.txt", "log.attempt-1.txt", "log.own.txt"])
-def test_a_file_that_was_added_after_the_session_is_refused(
-    name: str, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (run / "llama3" / runs.AGAIN / name).write_text("all is well")
-    said = f"llama3/{runs.AGAIN}/{name} was not there when the session ended"
+    change(run / name)
     assert said in refused(run, capsys)
-
-
-def test_a_run_from_before_there_were_bundles_is_refused(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree(run / "basis")
-    assert f"run {RUN} has no basis/: it is from before there were bundles" in refused(run, capsys)
-    (run / "summary.json").unlink()
-    assert f"run {RUN} has no summary.json: --resume {RUN} judges its cases" in refused(run, capsys)
-
-
-def test_a_link_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / "llama3" / PASSED / "link.txt").symlink_to("/etc/hostname")
-    assert "link.txt: is no plain file: move it away" in refused(run, capsys)
 
 
 def test_a_folder_that_cannot_be_listed_is_named(
@@ -296,10 +258,9 @@ def test_a_place_that_cannot_be_written_to_is_named(run: Path, capsys: pytest.Ca
         assert refused(run, capsys, "-o", str(place)) == f"error: {place}: cannot be written: {reason}\n"
 
 
-def test_a_key_that_cannot_sign_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    above = run.parents[1]
-    assert "vendor.pub: is no private key in PEM" in refused(run, capsys, "--key", str(above / "vendor.pub"))
-    key = ("--key", str(above / "vendor.pem"))
+def test_a_key_that_cannot_sign_is_refused(run: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "vendor.pub: is no private key in PEM" in refused(run, capsys, "--key", str(keys / "vendor.pub"))
+    key = ("--key", str(keys / "vendor.pem"))
     assert "this key has signed already" in refused(run, capsys, *key, *key)
 
 
@@ -337,59 +298,16 @@ def test_the_bill_of_materials_names_what_is_installed(run: Path) -> None:
     assert packages["pydantic"]["purl"] == f"pkg:pypi/pydantic@{packages['pydantic']['version']}"
 
 
-def test_what_is_not_verified_is_not_signed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    above = run.parents[1]
-    assert bundle(run, "--key", str(above / "vendor.pem")) == 0
-    path = above / "run.zip"
-    members = runs.unpacked(path)
+def test_what_is_not_verified_is_not_signed(
+    members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, key = tmp_path / "run.zip", ("--key", str(keys / "other.pem"))
     faster = runs.replaced(members, f"llama3/{runs.SLOW}/log.txt", "s: 16.1", "s: 14.6", 99)
-    before = runs.packed(runs.signed(faster, above / "vendor.pem"), path).read_bytes()
-    assert main(["sign", str(path), "--key", str(above / "other.pem")]) == 1
+    before = runs.packed(runs.signed(faster, keys / "vendor.pem"), path).read_bytes()
+    assert main(["sign", str(path), *key]) == 1
     assert "not signed" in capsys.readouterr().out
     assert path.read_bytes() == before
-    assert main(["sign", str(above / "none.zip"), "--key", str(above / "other.pem")]) == 2
+    assert main(["sign", str(tmp_path / "none.zip"), *key]) == 2
     assert "none.zip" in capsys.readouterr().err
-    assert main(["verify", str(above)]) == 2
-    assert f"{above}: is no file" in capsys.readouterr().err
-
-
-def test_models_that_the_site_added_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site = (examples.ROOT / "docs" / "sites" / "pytorchjob.yaml").read_text()
-    (tmp_path / "site.yaml").write_text(
-        site.replace("      # models:\n      #   - {", "      models:\n        - {")
-    )
-    case, log = "gpt3_aks/mine-fp16-16gpus", examples.ROOT / "tests/unit/public_logs/megatron_lm-0.13.txt"
-    (tmp_path / case).mkdir(parents=True)
-    shutil.copy(log, tmp_path / case / "log.txt")
-    run = pacemark(
-        "suites/gpt3_aks", "-k", "mine and 16gpus", "--site", str(tmp_path / "site.yaml"),
-        "--backend", "replay", "--from", str(tmp_path), results=tmp_path / "results",
-    )  # fmt: skip
-    assert [one["id"] for one in run.summary["cases"]] == [case], run.out
-    assert main(["bundle", str(run.folder), "-o", str(tmp_path / "run.zip")]) == 0
-    assert "note      1 case(s) are of models that the site added" in capsys.readouterr().out
-
-
-def test_what_probes_of_nodes_told_is_no_part_of_the_judgement(run: Path, tmp_path: Path) -> None:
-    isolation = {
-        "ending": "all alike",
-        "headline": "no node: all are alike",
-        "parts": [],
-        "smallest": 0.05,
-        "rounds": 4,
-        "gpu_hours": 8.5,
-        "failed": [],
-        "proof": None,
-        "command": None,
-        "symptoms": [],
-    }
-    case, summary = run / "llama3" / runs.SLOW / "case.json", run / "summary.json"
-    case.write_text(json.dumps({**json.loads(case.read_text()), "isolation": isolation}))
-    record = json.loads(summary.read_text())
-    for each in record["cases"]:
-        if each["id"] == f"llama3/{runs.SLOW}":
-            each["isolation"] = isolation
-    summary.write_text(json.dumps(record))
-    path = tmp_path / "run.zip"
-    assert main(["bundle", str(run), "--key", str(tmp_path / "vendor.pem"), "-o", str(path)]) == 0
-    assert main(["verify", str(path), "--key", str(tmp_path / "vendor.pub")]) == 0
+    assert main(["verify", str(tmp_path)]) == 2
+    assert f"{tmp_path}: is no file" in capsys.readouterr().err

@@ -15,16 +15,7 @@ from plugins.bundle.findings import Examination
 from plugins.judging.rejudge import Basis
 from tests.unit import examples
 from tests.unit.bundles import runs
-from tests.unit.bundles.runs import SLOW
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("limit")
-    runs.make_keys(made, "vendor", "buyer")
-    run = runs.make_run(made)
-    assert main(["bundle", str(run), "--key", str(made / "vendor.pem"), "-o", str(made / "run.zip")]) == 0
-    return made
+from tests.unit.bundles.runs import SLOW, Members
 
 
 class Clock:
@@ -52,7 +43,8 @@ def verify(path: Path, keys: Path, seconds: float = 60.0) -> int:
 
 
 def test_a_log_of_many_lines_does_not_keep_it_busy(
-    folder: Path,
+    members: Members,
+    keys: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -60,10 +52,9 @@ def test_a_log_of_many_lines_does_not_keep_it_busy(
 ) -> None:
     clock.each = 0.5
     monkeypatch.setattr(findings, "_SHOWN_EVERY", 0.5)
-    members = runs.unpacked(folder / "run.zip")
-    members[f"llama3/{SLOW}/log.txt"] += f"{examples.nemo2_line(49)}\n".encode() * 200_000
-    forged = runs.packed(runs.signed(members, folder / "vendor.pem"), tmp_path / "run.zip")
-    status = verify(forged, folder, 3.0)
+    name, more = f"llama3/{SLOW}/log.txt", f"{examples.nemo2_line(49)}\n".encode() * 200_000
+    forged = {**members, name: members[name] + more}
+    status = verify(runs.packed(runs.signed(forged, keys / "vendor.pem"), tmp_path / "run.zip"), keys, 3.0)
     told = capsys.readouterr()
     assert status in (1, 2)
     assert re.search(
@@ -74,14 +65,18 @@ def test_a_log_of_many_lines_does_not_keep_it_busy(
 
 
 def test_a_regular_expression_does_not_keep_it_busy(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clock: Clock
+    bundle: Path,
+    keys: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
     def judge(*_: Any) -> None:
         clock.now = 3600
         re.match(r"(.|.)*x", "a" * 60)
 
     monkeypatch.setattr(Basis, "judge", judge)
-    status = verify(folder / "run.zip", folder)
+    status = verify(bundle, keys)
     assert status == 2
     out = capsys.readouterr().out
     assert "--seconds N gives it more time" in out
@@ -94,7 +89,8 @@ def test_a_regular_expression_does_not_keep_it_busy(
 )
 def test_no_other_part_keeps_it_busy(
     where: str,
-    folder: Path,
+    bundle: Path,
+    keys: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     clock: Clock,
@@ -108,24 +104,27 @@ def test_no_other_part_keeps_it_busy(
             pytest.fail("what catches the faults of files has caught the end of the time")
 
     monkeypatch.setattr(where, busy)
-    status = verify(folder / "run.zip", folder)
+    status = verify(bundle, keys)
     assert status == 2
     assert "after 60 s it was at " in capsys.readouterr().out
 
 
 def test_what_was_not_examined_is_not_signed(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, clock: Clock
+    bundle: Path,
+    keys: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
     def judge(*_: Any) -> None:
         clock.now = 3600
         time.sleep(60)
 
     monkeypatch.setattr(Basis, "judge", judge)
-    before = (folder / "run.zip").read_bytes()
-    key = str(folder / "buyer.pem")
-    assert main(["sign", str(folder / "run.zip"), "--key", key]) == 1
+    before = bundle.read_bytes()
+    assert main(["sign", str(bundle), "--key", str(keys / "other.pem")]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "result    not signed"
-    assert (folder / "run.zip").read_bytes() == before
+    assert bundle.read_bytes() == before
 
 
 def test_the_time_is_no_longer_counted_afterwards(clock: Clock) -> None:
