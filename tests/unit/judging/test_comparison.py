@@ -72,16 +72,14 @@ def test_each_effect_needs_four_cases(cases: int, effects: int) -> None:
     assert len(found.effects) == effects
 
 
-def test_repeats_narrow_the_interval() -> None:
+def test_repeats_narrow_the_interval_where_one_run_cannot_tell() -> None:
     (once,), (often,) = (many(1, lambda rng, n=n: pairs(rng, 9, 0.003, runs=n)) for n in (1, 4))  # type: ignore[misc]
     (narrow, wide) = (one.ratios["case0"] for one in (often, once))
     assert narrow.high - narrow.low < 0.7 * (wide.high - wide.low)
     assert set(often.findings.values()) == {Finding.SAME}
-
-
-def test_what_one_run_cannot_tell_is_said() -> None:
     (noisy,) = many(1, lambda rng: pairs(rng, 9, 0.015))
     assert Finding.CANNOT_TELL in noisy.findings.values()
+    assert compare([]).findings == {}
 
 
 def test_the_order_of_the_cases_changes_nothing() -> None:
@@ -89,7 +87,3 @@ def test_the_order_of_the_cases_changes_nothing() -> None:
     one, other = compare(found), compare(found[::-1])
     assert one.findings == other.findings
     assert one.ratios["case4"].value == pytest.approx(other.ratios["case4"].value)
-
-
-def test_nothing_to_compare() -> None:
-    assert compare([]).findings == {}

@@ -49,18 +49,13 @@ def test_a_loss_of_no_training_is_refused(dialect: str, loss: Callable[[int], fl
     assert any(words in reason for reason in judged(dialect, with_losses(dialect, loss)))
 
 
-@pytest.mark.parametrize("dialect", sorted(set(CASES) - {"megatron_lm"}))
+@DIALECTS
 @pytest.mark.parametrize("loss", [7.31, 11.96, 0.125])
 def test_a_loss_that_never_changes_is_refused(dialect: str, loss: float) -> None:
+    """A run of 100 iterations of Megatron-LM has ten lines, and those in which FP16 skipped all updates have no loss."""
+    count = 9 if dialect == "megatron_lm" else 50
     (reason,) = judged(dialect, with_losses(dialect, lambda _: loss))
-    assert reason.startswith("the loss is ")
-    assert reason.endswith(" in all of 50 lines: nothing was learnt")
-
-
-def test_a_few_intervals_with_one_loss_are_refused() -> None:
-    """A run of 100 iterations has ten lines, and those in which FP16 skipped all updates have no loss."""
-    log = with_losses("megatron_lm", lambda _: 10.9)
-    assert judged("megatron_lm", log) == ["the loss is 10.9 in all of 9 lines: nothing was learnt"]
+    assert reason == f"the loss is {loss} in all of {count} lines: nothing was learnt"
 
 
 @DIALECTS
@@ -131,9 +126,7 @@ def test_a_loss_that_many_lines_lack_is_refused_and_one_that_two_lack_is_not(
 def test_a_loss_that_falls_to_zero_at_once_is_refused(dialect: str) -> None:
     (reason,) = judged(dialect, with_losses(dialect, lambda i: 11.0 - i / 100 if i < 6 else 0.0))
     assert reason.endswith(LOST)
-
-
-def test_synthetic_data_that_maxtext_has_learnt_have_a_loss_of_zero() -> None:
+    # MaxText has learnt its synthetic data by heart.
     assert judged("maxtext", with_losses("maxtext", lambda i: 11.0 - 5 * i if i < 2 else 0.0)) == []
 
 
@@ -313,8 +306,3 @@ def test_processes_of_one_run_take_the_same_time(factor: float, valid: bool) -> 
     reasons = judged("maxtext", "\n".join(lines) + "\n")
     apart = [reason for reason in reasons if "times as long as the others" in reason]
     assert (apart == []) is valid
-
-
-def test_a_line_beyond_its_own_total_is_refused() -> None:
-    text = text_of("nemo2") + nemo2_line(50) + "\n"
-    assert any("the log goes on to step 50" in reason for reason in judged("nemo2", text))

@@ -34,16 +34,13 @@ STEP_TFLOP = 0.142539
 Sample = dict[str, Any]
 
 
-def judged(text: str, *before: str) -> Judgement:
+def judged(text: str, *, known: bool = True) -> Judgement:
+    """`known`: there is a baseline."""
     assert CASE is not None
     job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=JobState(Phase.SUCCEEDED, "COMPLETED"))
-    return examples.judged(
-        CASE,
-        Outcome("cpu", ROOT, None, job),
-        read("maxtext", [text.encode()]),
-        find(ROOT / "baselines", PROXY, CASE, "cpu"),
-        before=[read("maxtext", [one.encode()]) for one in before],
-    )
+    log, outcome = read("maxtext", [text.encode()]), Outcome("cpu", ROOT, None, job)
+    baseline = find(ROOT / "baselines", PROXY, CASE, "cpu") if known else None
+    return examples.judged(CASE, outcome, log, baseline)
 
 
 def sampled(text: str, change: Callable[[Sample], Sample]) -> str:
@@ -233,15 +230,8 @@ def test_samples_of_an_earlier_attempt_do_not_count() -> None:
     assert log.processors == read("maxtext", [BUSY.encode()]).processors
 
 
-def without_baseline(text: str) -> Judgement:
-    assert CASE is not None
-    job = Job(ref=JobRef("proxy", CASE.id, "x", "7"), state=JobState(Phase.SUCCEEDED, "COMPLETED"))
-    log, outcome = read("maxtext", [text.encode()]), Outcome("cpu", ROOT, None, job)
-    return examples.judged(CASE, outcome, log, None)
-
-
 def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
-    verdict = without_baseline(BUSY).verdict
+    verdict = judged(BUSY, known=False).verdict
     assert verdict.kind is Kind.NO_BASELINE
     assert "other programs had 59 % of the processors" in verdict.remarks[-1]
 
@@ -249,5 +239,5 @@ def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
 def test_a_run_beside_others_becomes_no_baseline() -> None:
     origin = Origin("mine", "JAX", "1", "2026-11-23")
     who = "other programs had 59 % of the processors (python): run it again without them"
-    assert offer_of(without_baseline(BUSY), origin) == who
-    assert "other programs" not in str(offer_of(without_baseline(IDLE), origin))
+    assert offer_of(judged(BUSY, known=False), origin) == who
+    assert "other programs" not in str(offer_of(judged(IDLE, known=False), origin))

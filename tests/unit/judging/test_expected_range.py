@@ -69,14 +69,6 @@ def test_it_says_why_there_is_no_range(tables: Path) -> None:
     )
 
 
-def test_a_run_that_is_not_valid_has_no_range(tables: Path) -> None:
-    log = examples.parse("".join(f"{examples.nemo2_line(i, gbs=512)}\n" for i in range(50)))
-    found = examples.judged(CASE, examples.outcome(), log, None, baselines=tables)
-    assert found.verdict.kind is Kind.INVALID
-    assert "range" not in found.text
-    assert record_of(found).expected_range is None
-
-
 @pytest.mark.parametrize(
     ("seconds", "kind"),
     [
@@ -104,12 +96,6 @@ def test_no_tolerance_of_the_plan_moves_the_lower_end(tables: Path) -> None:
     assert against.tolerance.spread == 0.01
     for seconds, kind in ((LOW + 0.01, Kind.TOO_SLOW), (HIGH / 1.1 - 0.02, Kind.TOO_FAST)):
         assert judged(tables, seconds, against).verdict.kind is kind
-
-
-def test_a_restless_run_is_noisy_beside_a_range_too(tables: Path) -> None:
-    log = examples.parse(examples.nemo2_text([MIDDLE * (1.08 if i % 2 else 0.93) for i in range(50)]))
-    found = examples.judged(CASE, examples.outcome(), log, by(tables, by_expected=True), baselines=tables)
-    assert found.verdict.kind is Kind.NOISY
 
 
 def test_a_published_number_comes_before_the_range() -> None:

@@ -14,7 +14,7 @@ from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
 from tests.unit import aks, examples
 from tests.unit.examples import nemo2_line, parse, problems
-from tests.unit.logs import test_megatron_bridge, test_megatron_lm
+from tests.unit.logs import test_megatron_lm
 from tests.unit.stated import (
     CASES,
     COMMUNICATORS,
@@ -29,7 +29,6 @@ from tests.unit.stated import (
     contradicted,
     facts_of,
     judged,
-    record,
     steps_of,
     text_of,
 )
@@ -99,11 +98,6 @@ def test_a_whole_run_behind_one_of_another_configuration(dialect: str) -> None:
     assert judged(dialect, before + text_of(dialect, line.format(gpus))) == []
     (reason,) = judged(dialect, before + text_of(dialect))
     assert f"its largest group has {2 * gpus} processes" in reason
-
-
-@DIALECTS
-def test_a_run_that_states_nothing_is_valid(dialect: str) -> None:
-    assert judged(dialect, text_of(dialect)) == []
 
 
 # What a run has of the same words and another meaning.
@@ -180,11 +174,8 @@ def test_nemo_2_says_fp8_by_what_it_gathers(case_id: str, valid: bool) -> None:
 def test_megatron_lm_says_its_precision(lines: list[str], valid: bool) -> None:
     found = judged("megatron_lm", text_of("megatron_lm", *lines))
     assert [said.endswith('", this case is fp16') for said in found] == ([] if valid else [True])
-
-
-def test_a_loss_that_is_not_scaled_is_not_that_of_fp16() -> None:
-    text = "\n".join(aks.log_lines(8.0, scale=1.0)) + "\n"
-    assert judged("megatron_lm", text) == ['the log says "loss scale is 1.0", this case is fp16']
+    unscaled = "\n".join(aks.log_lines(8.0, scale=1.0)) + "\n"
+    assert judged("megatron_lm", unscaled) == ['the log says "loss scale is 1.0", this case is fp16']
 
 
 # A run in FP8 says so in one of several places, and null in the others.
@@ -227,26 +218,6 @@ def test_nemo_1_says_how_many_steps_a_time_is_the_mean_of(
     assert [problem.endswith(said) for problem in found] == ([] if valid else [True])
 
 
-# NeMo 24.07 nemo/utils/loggers/dllogger.py: one record of the model's configuration.
-@pytest.mark.parametrize(
-    ("key", "other", "said"),
-    [
-        ("tensor_model_parallel_size", 8, "this case's tp is 4"),
-        ("num_layers", 32, "this case's layers is 80"),
-        ("encoder_seq_length", 4096, "this case's sequence_length is 8192"),
-        ("fp8", False, "this case is fp8"),
-        ("precision", "16-mixed", "this case is fp8"),
-    ],
-)
-def test_dllogger_states_its_configuration_in_a_record(key: str, other: object, said: str) -> None:
-    assert judged("dllogger", text_of("dllogger", record())) == []
-    found = judged("dllogger", text_of("dllogger", record(**{key: other})))
-    assert found[0].startswith(f'the log says "cfg/{key} is {other}", ')
-    assert said in found[0]
-    again = judged("dllogger", text_of("dllogger", record(**{key: other}), record()))
-    assert said in again[0]
-
-
 # Rates.
 
 
@@ -280,57 +251,41 @@ def test_nemo_2_prints_a_rate_of_the_case(definition: str, every: int) -> None:
 
 @pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize("factor", [0.5, 0.9, 1.05, 2.0])
-def test_a_rate_of_another_model_is_another_run(factor: float, every: int) -> None:
+def test_a_rate_of_another_model_is_another_run_unless_only_the_warm_up_has_it(
+    factor: float, every: int
+) -> None:
     case = examples.case()
+    log = with_rates(case, "full-attention", factor)
+    begun = case.means.warm_up(case.steps)
+    steps = tuple(step if step.index < begun else replace(step, tflops_per_gpu=None) for step in log.steps)
+    assert problems(case, replace(log, steps=steps), Statistic(), H100) == []
     (said,) = problems(case, with_rates(case, "full-attention", factor, every), Statistic(), H100)
     own = [flops_of_a_step(case, name) / 1e12 for name in ("full-attention", "causal-attention")]
     assert said.startswith("step time x TFLOP/s is ")
     assert said.endswith(f" TFLOP a GPU, this case's model is {own[0]:.1f} or {own[1]:.1f}")
 
 
-def test_a_rate_of_the_warm_up_alone_says_nothing() -> None:
-    case = examples.case()
-    log = with_rates(case, "full-attention", 3.0)
-    steps = tuple(
-        step if step.index < case.means.warm_up(case.steps) else replace(step, tflops_per_gpu=None)
-        for step in log.steps
-    )
-    assert problems(case, replace(log, steps=steps), Statistic(), H100) == []
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
-def test_megatron_bridge_prints_a_rate_of_the_case(factor: float) -> None:
-    case = examples.case()
-    tflops = factor * flops_of_a_step(case, "causal-attention") / 10.07e12
-    lines = [test_megatron_bridge.rate(10.07, tflops) + test_megatron_lm.line(i + 1) for i in range(50)]
-    found = judged("megatron_bridge", "\n".join(lines) + "\n")
-    assert [said.startswith("step time x TFLOP/s is ") for said in found] == ([] if factor == 1 else [True])
-
-
 # Counts of parameters, as real runs print them: NVIDIA's 8b and 70b in NeMo 2, and MaxText on an H100 with fewer layers.
-@pytest.mark.parametrize(
-    ("case_id", "printed"),
-    [
-        ("8b-bf16-8gpus", 8_030_261_248),
-        ("70b-bf16-512gpus", 4_541_186_048),
-        ("70b-fp8-512gpus", 2_401_927_168),
-    ],
-)
-def test_the_parameters_of_rank_0(case_id: str, printed: int) -> None:
-    assert first_stage(examples.case(case_id)) == pytest.approx(printed, rel=0.001)
-
-
 @pytest.mark.parametrize(
     ("recipe", "case_id", "layers", "printed"),
     [
+        *(
+            ("llama3", "8b-bf16-8gpus", None, 8_030_261_248),
+            ("llama3", "70b-bf16-512gpus", None, 4_541_186_048),
+        ),
+        ("llama3", "70b-fp8-512gpus", None, 2_401_927_168),
         ("maxtext_llama2", "70b-bf16-64gpus", 80, 68.977e9),
         ("maxtext_llama2", "70b-bf16-64gpus", 1, 1.380e9),
         ("llama3", "8b-bf16-8gpus", 4, 1.923e9),
     ],
 )
-def test_the_parameters_of_a_whole_model(recipe: str, case_id: str, layers: int, printed: float) -> None:
-    model = examples.case(case_id, recipe).model.model_copy(update={"layers": layers})
-    assert parameters(model) == pytest.approx(printed, rel=0.001)
+def test_the_parameters_of_rank_0_and_of_a_whole_model(
+    recipe: str, case_id: str, layers: int | None, printed: float
+) -> None:
+    """`layers`: of the whole model with so many; None: of what rank 0 has."""
+    case = examples.case(case_id, recipe)
+    count = parameters(case.model.model_copy(update={"layers": layers})) if layers else first_stage(case)
+    assert count == pytest.approx(printed, rel=0.001)
 
 
 # What the record says.
@@ -369,9 +324,12 @@ def test_the_record_says_which_line_stated_what(dialect: str) -> None:
     text = text_of(dialect, *WHOLE[dialect])
     case, log = CASES[dialect], parse(text, dialect)
     nothing = dict.fromkeys(("processes", "model", "sequence length", "dtype", "type of GPU"), "")
-    assert judged(dialect, text) == []
+    assert judged(dialect, text) == judged(dialect, text_of(dialect)) == []
     assert identity.stated_by(case, log) == nothing | TOLD[dialect]
     assert identity.anonymous(case, log) == ""
+    words = identity.identity_line(case, log).partition("; not stated: ")
+    assert all(f"{name} ({line})" in words[0] for name, line in TOLD[dialect].items())
+    assert words[2].split(", ") == [name for name in nothing if name not in TOLD[dialect]] or not words[2]
 
 
 @pytest.mark.parametrize("dialect", ["nemo1", "nemo2"])
@@ -381,6 +339,9 @@ def test_a_log_that_says_nothing_of_itself_is_remarked(dialect: str) -> None:
     said = identity.anonymous(CASES[dialect], log)
     assert said.startswith("nothing in the log states the number of processes, the model, ")
     assert "its pace alone" in said
+    # Groups and batches are those of several models: they tell none.
+    line = NEMO + "Rank 0 has tensor model parallel group: [0, 1, 2, 3]"
+    assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) != ""
 
 
 @pytest.mark.parametrize("dialect", ["megatron_lm", "megatron_bridge"])
@@ -399,16 +360,87 @@ def test_one_statement_is_enough_to_be_told_from_others(line: str) -> None:
     assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) == ""
 
 
-# Groups and batches are those of several models: they tell none.
-def test_parallel_sizes_alone_tell_no_case() -> None:
-    line = NEMO + "Rank 0 has tensor model parallel group: [0, 1, 2, 3]"
-    assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) != ""
+# MaxText's mesh beside the case's sharding, and what Megatron-Bridge prints of dtypes and vocabularies.
+
+LARGE = examples.case("70b-bf16-512gpus", "maxtext_llama2")
 
 
-def test_only_what_is_not_stated_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for lines, words in (
-        ({"model": "hidden 8192", "dtype": "fp8"}, "identity  model (hidden 8192), dtype (fp8)"),
-        ({"model": "", "dtype": ""}, "identity  nothing; not stated: model, dtype"),
-    ):
-        monkeypatch.setattr(identity, "stated_by", lambda *_, lines=lines: lines)
-        assert identity.identity_line(examples.case(), Log()) == words
+def mesh(slices: object, **axes: int) -> list[str]:
+    """As MaxText 8e55ab1 prints it, all axes that are not given being 1."""
+    names = ("data", "fsdp", "fsdp_transpose", "sequence", "tensor", "pipeline", "expert", "autoregressive")
+    lines = [
+        f"Config param {place}_{axis}_parallelism: {axes.get(f'{place}_{axis}', 1)}"
+        for axis in names
+        for place in ("dcn", "ici")
+    ]
+    return [*lines, *([] if slices is None else [f"Config param num_slices: {slices}"])]
+
+
+@pytest.mark.parametrize(
+    ("axes", "slices", "wrong"),
+    [
+        # The recipe's 512 GPUs: 16 of 64 nodes share one copy of the parameters.
+        ({"ici_fsdp": 8, "dcn_fsdp": 16, "dcn_data": 4}, 64, ""),
+        ({"ici_fsdp": -1, "dcn_fsdp": 16, "dcn_data": -1}, 64, ""),
+        ({"ici_fsdp": 8, "dcn_fsdp": -1, "dcn_data": 4}, 64, ""),
+        # Without the number of slices, what is -1 is not known.
+        ({"ici_fsdp": -1, "dcn_fsdp": 64}, None, "data is 4"),
+        ({"ici_fsdp": 8, "dcn_fsdp": 16, "dcn_data": -1}, None, ""),
+        # MaxText's defaults.
+        ({"ici_fsdp": -1, "dcn_data": -1}, 64, "fsdp is 128"),
+        ({"ici_fsdp": 8, "dcn_fsdp": 64}, 64, "fsdp is 128"),
+        ({"ici_fsdp": 4, "ici_tensor": 2, "dcn_fsdp": 16, "dcn_data": 4}, 64, "tensor is 1"),
+        ({"ici_fsdp": 8, "dcn_fsdp": 16, "dcn_pipeline": 4}, 64, "pipeline is 1"),
+        ({"ici_fsdp": 8, "dcn_fsdp": 16, "dcn_expert": 4}, 64, "expert is 1"),
+        ({"ici_fsdp_transpose": 8, "dcn_fsdp": 16, "dcn_data": 4}, 64, "fsdp_transpose is 1"),
+        ({"ici_sequence": 8, "dcn_fsdp": 16, "dcn_data": 4}, 64, "sequence is 1"),
+        ({"ici_fsdp": 8, "dcn_fsdp": 16, "dcn_autoregressive": 4}, 64, "autoregressive is 1"),
+        ({"ici_data": 8, "dcn_fsdp": 16, "dcn_data": 4}, 64, "data is 4"),
+    ],
+)
+def test_the_mesh_is_the_cases(axes: dict[str, int], slices: int | None, wrong: str) -> None:
+    reasons = judged("maxtext", text_of("maxtext", *mesh(slices, **axes), count=50), LARGE)
+    # The steps are those of 64 GPUs.
+    stated = [reason for reason in reasons if "this case's" in reason and "_parallelism" in reason]
+    assert any(reason.endswith(f"this case's {wrong}") for reason in stated) if wrong else stated == []
+
+
+def yaml(model: str, optimizer: str = "torch.float32") -> list[str]:
+    """As safe_dump writes the dtypes (Megatron-Bridge v0.3.0 src/megatron/bridge/utils/yaml_utils.py 120)."""
+    return [
+        "model:", "  autocast_dtype:", "    _call_: false", "    _target_: torch.float32",
+        "  params_dtype:", "    _call_: false", f"    _target_: {model}",
+        "  pipeline_dtype:", "    _call_: false", "    _target_: torch.float16",
+        "optimizer:", "  params_dtype:", "    _call_: false", f"    _target_: {optimizer}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        (yaml("torch.bfloat16"), ""),
+        (yaml("torch.float32", "torch.bfloat16"), ""),
+        (yaml("torch.float32"), "torch.float32"),
+        (yaml("torch.float16"), "torch.float16"),
+        (["  params_dtype: torch.bfloat16  (Mcore default: torch.float32)"], ""),
+        (["  params_dtype: torch.float16  (Mcore default: torch.float32)"], "torch.float16"),
+    ],
+)
+def test_the_dtype_of_the_parameters_is_the_cases(lines: list[str], wrong: str) -> None:
+    reasons = judged("megatron_bridge", text_of("megatron_bridge", *lines))
+    assert [f"params_dtype: {wrong}" in reason for reason in reasons] == ([True] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "valid"),
+    [
+        ((128256,), True), ((128256, 32000), True), ((32000, 128256), True), ((128257,), True), ((128512, 128256), True),
+        ((32000,), False), ((256000, 128256), False), ((130000,), False),
+    ],
+)  # fmt: skip
+def test_the_largest_vocabulary_is_the_models(sizes: tuple[int, ...], valid: bool) -> None:
+    reasons = judged(
+        "megatron_bridge", text_of("megatron_bridge", *(f"  vocab_size: {size}" for size in sizes))
+    )
+    assert bool(reasons) is not valid
+    assert all("this case's vocab is 128256" in reason for reason in reasons)

@@ -16,7 +16,7 @@ from plugins.base.errors import ConfigError
 from plugins.judging.timing import timing
 from plugins.judging.validity import complete
 from plugins.logs import Log, Step
-from plugins.logs.means import SINGLE, Means
+from plugins.logs.means import Means
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
 from tests.unit import aks, examples
@@ -103,39 +103,31 @@ def test_an_attempt_that_died_after_its_first_line_is_told_and_spoils_nothing() 
     assert found([LINES[0], LINES[0], *LINES]) == []
 
 
+TEN = ", and this recipe's are means over 10 (--log-interval 10)"
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (aks.log_lines(STEP, of=CASE, interval=1), "the log states single steps, and"),
-        (aks.log_lines(STEP, of=CASE, interval=5), "the log states means over 5 steps, and"),
-        (aks.log_lines(STEP, of=CASE, interval=20), "the log states means over 20 steps, and"),
-        ([*LINES[:4], line(45, total=100, gbs=8192), *LINES[4:]], "the log states means over 5 steps, and"),
+        (aks.log_lines(STEP, of=CASE, interval=1), f"the log states single steps{TEN}"),
+        (aks.log_lines(STEP, of=CASE, interval=5), f"the log states means over 5 steps{TEN}"),
+        (aks.log_lines(STEP, of=CASE, interval=20), f"the log states means over 20 steps{TEN}"),
+        ([*LINES[:4], line(45, total=100, gbs=8192), *LINES[4:]], f"the log states means over 5 steps{TEN}"),
+        (aks.log_lines(STEP, of=CASE, gbs=512), "global batch size 512 at step 9, this case runs 8192"),
+        # Of a resumed run.
+        (
+            [text.replace(f"{8192 * 10 * n:12d}", f"{8192 * (10 * n + 100):12d}") for n, text in enumerate(LINES, 1)],
+            "901120 consumed samples after step 9, 10 x GBS 8192 is 81920",
+        ),
+        (
+            [text.replace("/     100", "/   10000") for text in LINES],
+            "the run announced 10000 steps, the recipe runs 100",
+        ),
+        (aks.log_lines(STEP, of=CASE, nan=1), "steps 9, 19, 29, 39, 49, 59 and 4 more: the loss or a gradient was not a number"),
     ],
-)
-def test_another_interval_is_another_run(lines: list[str], said: str) -> None:
-    assert found(lines)[0] == f"{said} this recipe's are means over 10 (--log-interval 10)"
-
-
-def test_means_are_no_single_steps() -> None:
-    assert found(LINES, LAST, means=SINGLE) == [
-        "the log states means over 10 steps, and the statistic last needs single ones"
-    ]
-
-
-def test_another_batch_is_another_run() -> None:
-    assert found(aks.log_lines(STEP, of=CASE, gbs=512))[0] == (
-        "global batch size 512 at step 9, this case runs 8192"
-    )
-    resumed = [
-        text.replace(f"{8192 * 10 * n:12d}", f"{8192 * (10 * n + 100):12d}")
-        for n, text in enumerate(LINES, 1)
-    ]
-    assert found(resumed)[0] == "901120 consumed samples after step 9, 10 x GBS 8192 is 81920"
-
-
-def test_another_number_of_iterations_is_another_run() -> None:
-    said = found([text.replace("/     100", "/   10000") for text in LINES])
-    assert said == ["the run announced 10000 steps, the recipe runs 100"]
+)  # fmt: skip
+def test_lines_of_another_run_are_told(lines: list[str], said: str) -> None:
+    assert found(lines)[0].endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +138,6 @@ def test_updates_may_be_skipped_before_what_is_judged(skipped: dict[int, int], t
     said = found(aks.log_lines(STEP, of=CASE, skipped=skipped))
     steps = f"step{'s' if len(told) > 1 else ''} {' and '.join(map(str, told))}"
     assert said == ([f"{steps}: the update was skipped, and the judgement needs it"] if told else [])
-
-
-def test_an_iteration_that_was_not_a_number_is_no_run() -> None:
-    assert found(aks.log_lines(STEP, of=CASE, nan=1))[0].endswith("the loss or a gradient was not a number")
 
 
 def test_a_garbled_line_counts_as_run_unless_it_is_judged() -> None:
@@ -168,13 +156,10 @@ def test_a_garbled_line_counts_as_run_unless_it_is_judged() -> None:
 # With --log-throughput
 
 
-def test_a_printed_throughput_agrees_with_its_time() -> None:
+def test_the_throughput_of_another_model_is_told() -> None:
     lines = aks.log_lines(STEP, of=CASE, throughput=True)
     assert log_of(lines).steps[-1].tflops_per_gpu == pytest.approx(446.1, abs=0.05)
     assert found(lines) == []
-
-
-def test_the_throughput_of_another_model_is_told() -> None:
     shallow = replace(CASE, model=CASE.model.model_copy(update={"layers": 94}))
     (first, more) = found(aks.log_lines(STEP, of=shallow, throughput=True))
     assert first.startswith("step time x TFLOP/s is ")
@@ -206,13 +191,10 @@ def test_the_first_fifth_is_dropped_and_all_the_rest_is_judged() -> None:
     assert run.tail == 72.0
     assert [index for index, _ in run.published.window] == [59, 69, 79, 89, 99]
     assert run.published.last == (99, 72.0)
+    last = boil(means(i9=80.0), LAST).published
+    assert (last.step_time, last.window) == (80.0, ((99, 80.0),))
     # Behind the first fifth: eight intervals.
     assert (run.settled.steps, run.settled.mean) == (80, statistics.fmean([79.0, 78.0, 77.0, *range(72, 77)]))
-
-
-def test_last_is_the_last_interval() -> None:
-    assert boil(means(i9=80.0), LAST).published.step_time == 80.0
-    assert boil(means(), LAST).published.window == ((99, means()[9]),)
 
 
 @pytest.mark.parametrize(

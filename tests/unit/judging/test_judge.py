@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from plugins.logs.log import Fact
 from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
+from plugins.suite.measured import Target
 from tests.unit import examples
 from tests.unit.examples import nemo2_line, nemo2_text, outcome, parse, times
 
@@ -46,55 +48,64 @@ def judged(
     )
 
 
-def until(last: int, *, loss: str | None = None) -> str:
-    return "".join(f"{nemo2_line(i, loss=loss)}\n" for i in range(last + 1))
+def until(last: int, seconds: float | str = 10.07, **changed: Any) -> str:
+    return "".join(f"{nemo2_line(i, seconds, **changed)}\n" for i in range(last + 1))
+
+
+GIVEN_UP = {
+    "failure": "given up",
+    "message": "given up after step 24 of 0 to 49: ... 2.5 GPU-hours saved",
+    **FAILED,
+}
+REFUSED = {
+    "failure": "infrastructure",
+    "message": "sbatch: error: Invalid account",
+    "phase": Phase.FAILED,
+    "id": "",
+    "log": None,
+}
+LOST = {"failure": "lost", "message": "the cluster no longer knows job 4711", "phase": Phase.FAILED}
+CUT_OFF = until(20) + "".join(f"{nemo2_line(i, loss='nan')}\n" for i in range(21, 31))
+NOT_FINITE = "the loss is not a finite number from step 21 on (10 steps)"
 
 
 @pytest.mark.parametrize(
-    ("factor", "kind"), [(1.0, Kind.PASSED), (1.06, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
-)
-def test_a_whole_run_is_judged_by_its_speed(factor: float, kind: Kind) -> None:
-    found = judged(outcome(), nemo2_text([factor * seconds for seconds in times()]))
+    ("job", "log", "kind", "headline"),
+    [
+        ({}, nemo2_text([1.06 * seconds for seconds in times()]), Kind.TOO_SLOW, "too slow: "),
+        ({}, nemo2_text([seconds / 1.15 for seconds in times()]), Kind.TOO_FAST, "too fast: "),
+        ({}, nemo2_text([10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]), Kind.NOISY, "noisy: "),
+        ({}, until(49, gbs=512), Kind.INVALID, "global batch size 512 at step 0, this case runs 1024; and 49 more such steps"),
+        ({}, until(48), Kind.INVALID, "the last step seen is 48 of 0 to 49: step 49 is missing"),
+        ({}, CUT_OFF, Kind.INVALID, NOT_FINITE),
+        ({}, until(49, loss="nan"), Kind.INVALID, "the loss is not a finite number from step 0 on (50 steps)"),
+        ({"log": None}, "", Kind.INVALID, "the log has no training step (it is empty)"),
+        ({}, "Traceback (most recent call last):\n", Kind.INVALID, "the log has no training step"),
+        ({}, nemo2_text() + until(9), Kind.INVALID, "the last step seen is 9 of 0 to 49"),
+        ({}, f"NCCL INFO Using network Socket\n{nemo2_text()}", Kind.INVALID, "NCCL fell back"),
+        ({}, "".join(f"{nemo2_line(i, last=24)}\n" for i in range(25)), Kind.INVALID, "the run announced 25 steps"),
+        (REFUSED, "", Kind.INFRASTRUCTURE, "infrastructure: sbatch: error: Invalid account"),
+        ({"failure": "interrupted", "message": "Ctrl-C"}, nemo2_text(), Kind.INFRASTRUCTURE, "infrastructure: Ctrl-C"),
+        (LOST, until(17), Kind.LOST, "lost: the cluster no longer knows job 4711"),
+        (FAILED, nemo2_text([12.0] * 50), Kind.TOO_SLOW, "too slow: "),
+        (FAILED, CUT_OFF, Kind.INVALID, NOT_FINITE),
+        (FAILED, nemo2_text() + until(9), Kind.INFRASTRUCTURE, "infrastructure: job 4711 ended FAILED on gpu[001-064] after step 9 of 0 to 49"),
+        (FAILED, "", Kind.INFRASTRUCTURE, "infrastructure: job 4711 ended FAILED on gpu[001-064] before its first step (exit code 1:0)"),
+        (GIVEN_UP, until(24, 11.5, gbs=512), Kind.INVALID, "global batch size 512"),
+        (GIVEN_UP, until(24, 11.5).replace(nemo2_line(12, 11.5) + "\n", ""), Kind.INVALID, "step 12 is missing"),
+        (GIVEN_UP, until(1, "x"), Kind.INVALID, "no settled step in its log has a time that can be read"),
+    ],
+)  # fmt: skip
+def test_each_end_has_one_verdict(job: dict[str, object], log: str, kind: Kind, headline: str) -> None:
+    found = judged(outcome(**job), log)
     assert found.verdict.kind is kind
-    assert found.measurement is not None
-    assert found.expected is not None
-    assert found.verdict.remarks == ()
+    assert headline in found.verdict.headline
+    judged_by_pace = kind in (Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
+    assert (found.measurement is not None, found.expected is not None) == (judged_by_pace, judged_by_pace)
 
 
-def test_a_restless_run_is_noisy() -> None:
-    run = [10.07 * (1.05 if i % 2 else 0.95) for i in range(50)]
-    assert judged(outcome(), nemo2_text(run)).verdict.kind is Kind.NOISY
-
-
-def test_a_run_of_something_else_is_invalid() -> None:
-    found = judged(outcome(), "".join(f"{nemo2_line(i, gbs=512)}\n" for i in range(50)))
-    assert found.verdict.kind is Kind.INVALID
-    assert found.verdict.headline == (
-        "invalid run: global batch size 512 at step 0, this case runs 1024; and 49 more such steps"
-    )
-    assert (found.measurement, found.expected) == (None, None)
-
-
-def test_a_refused_job_is_infrastructure() -> None:
-    said = "sbatch: error: Invalid account"
-    found = judged(
-        outcome(failure="infrastructure", message=said, phase=Phase.FAILED, id="", log=None), Log()
-    )
-    assert found.verdict.kind is Kind.INFRASTRUCTURE
-    assert found.verdict.headline == f"infrastructure: {said}"
-
-
-def test_an_interrupted_job_is_infrastructure_even_with_a_whole_log() -> None:
-    found = judged(outcome(failure="interrupted", message="Ctrl-C; job 4711 was cancelled"), nemo2_text())
-    assert found.verdict.kind is Kind.INFRASTRUCTURE
-
-
-def test_a_lost_job_is_lost() -> None:
-    found = judged(
-        outcome(failure="lost", message="the cluster no longer knows job 4711", phase=Phase.FAILED), until(17)
-    )
-    assert found.verdict.kind is Kind.LOST
-    assert found.verdict.headline == "lost: the cluster no longer knows job 4711"
+def test_a_whole_run_at_the_published_pace_passes_without_a_remark() -> None:
+    assert judged(outcome(), nemo2_text()).verdict.remarks == ()
 
 
 def test_a_case_without_a_baseline_says_what_it_measured() -> None:
@@ -116,15 +127,19 @@ def test_a_case_without_a_baseline_must_be_valid_all_the_same() -> None:
 
 
 def test_an_unknown_gpu_has_no_mfu() -> None:
-    found = examples.judged(
-        examples.case(),
-        outcome(gpu="abacus"),
-        parse(nemo2_text()),
-        None,
-    )
+    found = examples.judged(examples.case(), outcome(gpu="abacus"), parse(nemo2_text()), None)
     assert found.verdict.kind is Kind.NO_BASELINE
-    assert found.measurement is not None
-    assert found.measurement.mfu is None
+    assert (
+        found.measurement and found.measurement.step_time,
+        found.measurement and found.measurement.mfu,
+    ) == (10.11, None)
+
+
+def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:
+    job = outcome(failure="hung", message="it went on for 300 s after its last step; cancelled", **FAILED)
+    found = judged(job, nemo2_text())
+    assert found.verdict.kind is Kind.PASSED
+    assert any("it went on for 300 s after its last step; cancelled" in r for r in found.verdict.remarks)
 
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"])
@@ -135,16 +150,6 @@ def test_a_job_that_failed_after_all_its_steps_is_judged_with_a_remark(state: st
         f"job 4711 ended {state} (exit code 1:0) after its last step: every step is there, so the pace "
         f"stands, but look at its clean-up",
     )
-
-
-def test_a_slow_job_that_failed_after_all_its_steps_is_too_slow() -> None:
-    assert judged(outcome(**FAILED), nemo2_text([12.0] * 50)).verdict.kind is Kind.TOO_SLOW
-
-
-def test_a_job_that_ended_well_without_its_last_step_is_an_invalid_run() -> None:
-    found = judged(outcome(), until(48))
-    assert found.verdict.kind is Kind.INVALID
-    assert found.verdict.headline == "invalid run: the last step seen is 48 of 0 to 49: step 49 is missing"
 
 
 # A launcher that hides its program's exit code ends like this, and the cause stands at the end of its log.
@@ -173,43 +178,6 @@ def test_a_job_that_died_is_infrastructure_and_says_where() -> None:
     )
 
 
-def test_a_job_that_died_at_once_is_infrastructure() -> None:
-    found = judged(outcome(**FAILED, log=None), Log())
-    assert found.verdict.kind is Kind.INFRASTRUCTURE
-    assert (
-        "job 4711 ended FAILED on gpu[001-064] before its first step (exit code 1:0)"
-        in found.verdict.headline
-    )
-
-
-@pytest.mark.parametrize("job", [outcome(), outcome(**FAILED)])
-def test_a_loss_of_nan_is_an_invalid_run_whether_the_job_died_of_it_or_not(job: Outcome) -> None:
-    found = judged(job, until(20) + "".join(f"{nemo2_line(i, loss='nan')}\n" for i in range(21, 31)))
-    assert found.verdict.kind is Kind.INVALID
-    assert "the loss is not a finite number from step 21 on (10 steps)" in found.verdict.headline
-
-
-def test_a_whole_run_with_a_loss_of_nan_is_no_pass() -> None:
-    found = judged(outcome(), "".join(f"{nemo2_line(i, loss='nan')}\n" for i in range(50)))
-    assert found.verdict.kind is Kind.INVALID
-
-
-@pytest.mark.parametrize("log", [Log(), parse("Traceback (most recent call last):\n")])
-def test_a_job_that_ended_well_without_a_step_is_an_invalid_run(log: Log) -> None:
-    found = judged(outcome(log=None), log)
-    assert found.verdict.kind is Kind.INVALID
-    assert "the log has no training step" in found.verdict.headline
-
-
-def test_several_attempts_are_remarked() -> None:
-    found = judged(outcome(attempts=3), nemo2_text())
-    assert found.verdict.kind is Kind.PASSED
-    assert found.verdict.remarks == (
-        "its GPU-hours are of its last attempt: the cluster does not tell how long the others ran",
-        "the job was started 3 times; judged by its last attempt",
-    )
-
-
 def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
     noted = {"log_note": "the pod is gone; the steps were read from gs://bucket/log"}
     for found in (
@@ -232,33 +200,11 @@ def test_a_restart_in_the_log_is_remarked_and_judged_by_its_last_attempt() -> No
     )
 
 
-def test_a_second_attempt_that_died_is_not_judged_by_the_first() -> None:
-    assert judged(outcome(), nemo2_text() + until(9)).verdict.kind is Kind.INVALID
-    assert judged(outcome(**FAILED), nemo2_text() + until(9)).verdict.kind is Kind.INFRASTRUCTURE
-
-
 def test_garbled_lines_are_remarked() -> None:
     text = nemo2_text().replace(nemo2_line(20, times()[20]), nemo2_line(20, "10[rank3] oh"))
     found = judged(outcome(), text)
     assert found.verdict.kind is Kind.PASSED
     assert found.verdict.remarks == ("step 20: the log line is garbled by other output; judged without",)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "NCCL INFO Using network Socket",
-        "Global Checkpoint Save : Rank: 0 : Iteration: 50",
-        "x NCCL INFO AllReduce: opCount 2 ",
-    ],
-)
-def test_a_spoilt_run_is_no_pass(line: str) -> None:
-    assert judged(outcome(), f"{line}\n{nemo2_text()}").verdict.kind is Kind.INVALID
-
-
-def test_a_profiled_run_is_no_pass() -> None:
-    found = judged(outcome(), "".join(f"{nemo2_line(i, last=24)}\n" for i in range(25)))
-    assert found.verdict.kind is Kind.INVALID
 
 
 def test_the_published_statistic_decides_alone_when_asked() -> None:
@@ -268,17 +214,14 @@ def test_the_published_statistic_decides_alone_when_asked() -> None:
 
 
 def test_the_statistic_is_that_of_the_baseline() -> None:
+    beyond = judged(outcome(), nemo2_text(), against=examples.baseline(statistic="mean:45-60"))
+    assert beyond.verdict.kind is Kind.INVALID
     found = judged(outcome(), nemo2_text(times(s40=11.0)), against=examples.baseline(statistic="mean:35-44"))
     assert str(found.statistic) == "mean:35-44"
     assert found.measurement is not None
     assert found.measurement.step_time == pytest.approx(
         (sum(times()[35:45]) - times()[40] + 11.0) / 10, abs=0.001
     )
-
-
-def test_a_window_beyond_the_run_never_passes() -> None:
-    found = judged(outcome(), nemo2_text(), against=examples.baseline(statistic="mean:45-60"))
-    assert found.verdict.kind is Kind.INVALID
 
 
 @pytest.mark.parametrize("peak", [None, 0.0, float("inf")])
@@ -333,11 +276,6 @@ def test_a_straggling_process_is_named() -> None:
 
 # What the fleet ended itself, and what it tried before.
 
-GIVEN_UP = {
-    "failure": "given up",
-    "message": "given up after step 24 of 0 to 49: ... 2.5 GPU-hours saved",
-    **FAILED,
-}
 TRIED = Job(
     ref=JobRef("llama3", examples.CASE, "pacemark-1.x", "17"),
     state=JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu[001-064]"),
@@ -354,33 +292,10 @@ def test_a_run_given_up_for_its_pace_is_too_slow_and_shows_what_was_measured() -
     assert found.measurement is not None
     assert found.measurement.timing.steady == 11.5
     assert any("expected" in line for line in found.details)
-
-
-def test_a_run_given_up_behind_a_garbled_line_shows_the_last_whole_step() -> None:
-    log = "".join(f"{nemo2_line(i, 11.5 if i < 24 else 'x')}\n" for i in range(25))
-    found = judged(outcome(**GIVEN_UP), log)
-    assert found.verdict.kind is Kind.TOO_SLOW
-    assert found.measurement is not None
-    assert found.measurement.step_time == 11.5
-
-
-def test_a_run_given_up_that_was_another_configuration_is_invalid() -> None:
-    log = "".join(f"{nemo2_line(i, 11.5, gbs=512)}\n" for i in range(25))
-    found = judged(outcome(**GIVEN_UP), log)
-    assert found.verdict.kind is Kind.INVALID
-    assert "global batch size 512" in found.verdict.headline
-
-
-def test_a_run_given_up_with_a_step_missing_in_between_is_invalid() -> None:
-    log = "".join(f"{nemo2_line(i, 11.5)}\n" for i in range(25) if i != 12)
-    found = judged(outcome(**GIVEN_UP), log)
-    assert "step 12 is missing" in found.verdict.headline
-
-
-def test_a_run_given_up_of_which_no_time_can_be_read_is_invalid() -> None:
-    found = judged(outcome(**GIVEN_UP), "".join(f"{nemo2_line(i, 'x')}\n" for i in range(2)))
-    assert found.verdict.kind is Kind.INVALID
-    assert "no settled step in its log has a time that can be read" in found.verdict.headline
+    garbled = judged(outcome(**GIVEN_UP), log.replace(nemo2_line(24, 11.5), nemo2_line(24, "x")))
+    assert garbled.verdict.kind is Kind.TOO_SLOW
+    assert garbled.measurement is not None
+    assert garbled.measurement.step_time == 11.5
 
 
 @pytest.mark.promise("no wrong pass: another job's log")
@@ -392,24 +307,14 @@ def test_the_log_of_another_job_is_no_pass(job: Outcome) -> None:
     assert 'the log says "SLURM_JOB_ID 17", this case\'s job is 4711' in found.verdict.headline
 
 
-def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:
-    job = outcome(failure="hung", message="it went on for 300 s after its last step; cancelled", **FAILED)
-    found = judged(job, nemo2_text())
-    assert found.verdict.kind is Kind.PASSED
-    assert any("it went on for 300 s after its last step; cancelled" in r for r in found.verdict.remarks)
-
-
 def test_a_pass_at_the_second_try_tells_of_the_first() -> None:
     found = judged(outcome(earlier=(TRIED,)), nemo2_text())
     assert found.verdict.kind is Kind.PASSED
     assert any("1 job of this case ended as infrastructure before" in r for r in found.verdict.remarks)
-    assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)
-
-
-def test_a_failure_at_the_second_try_shows_both() -> None:
-    found = judged(outcome(earlier=(TRIED,), **NODE_FAIL), until(3))
-    assert found.verdict.kind is Kind.INFRASTRUCTURE
-    assert any("17: job 17 ended NODE_FAIL" in line for line in found.details)
+    failed = judged(outcome(earlier=(TRIED,), **NODE_FAIL), until(3))
+    assert failed.verdict.kind is Kind.INFRASTRUCTURE
+    for seen in (found, failed):
+        assert any("17: job 17 ended NODE_FAIL" in line for line in seen.details)
 
 
 def test_nodes_that_the_user_left_out_are_blamed_for_nothing() -> None:
@@ -433,3 +338,28 @@ def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
     assert any("kept away from gpu003,gpu007" in remark for remark in found.verdict.remarks)
     assert any("18, without gpu003: job 17 ended NODE_FAIL" in line for line in found.details)
     assert any(line.startswith("job ") and line.endswith("without gpu003,gpu007") for line in found.details)
+
+
+# What a suite's test asserts agrees with the verdict, also where a run has no figure to compare.
+
+
+def target(own: float | None, seconds: float) -> Target:
+    judgement = judged(
+        examples.outcome(), examples.nemo2_text([seconds + step % 2 / 1000 for step in range(50)])
+    )
+    return Target(39.5, "% MFU", own, 0.05, 0.05, judgement)
+
+
+@pytest.mark.parametrize("own", [39.5, 80.0, None])
+@pytest.mark.parametrize(("seconds", "passes"), [(10.07, True), (11.5, False)])
+def test_the_runs_own_figure_agrees_with_the_verdict(own: float | None, seconds: float, passes: bool) -> None:
+    """None: the last step was so fast that its MFU would be above 100 %, and the steady median decides."""
+    assert (own == target(own, seconds)) is passes
+
+
+def test_any_other_figure_is_compared_by_the_tolerance() -> None:
+    other = target(39.5, 11.5)
+    assert other == 38.0
+    assert other != 30.0
+    assert other != "39.5"
+    assert other != None  # noqa: E711

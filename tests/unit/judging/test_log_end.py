@@ -74,16 +74,12 @@ def test_bars_that_no_step_is_read_from_are_quoted(tmp_path: Path) -> None:
     assert rounded != bar
     verdict = judged(examples.recipe_named("nemotron4"), "340b-bf16-128gpus", rounded + "\n", tmp_path)
     assert 'none can be read from lines such as "' in verdict.headline
-
-
-def test_the_steps_of_an_attempt_before_are_not_said_to_be_unread(tmp_path: Path) -> None:
-    text = f"{STARTING.format(512)}\n{examples.nemo2_text()}{STARTING.format(512)}\n"
-    verdict = judged(examples.llama3(), examples.CASE, text, tmp_path)
-    assert verdict.headline.endswith(
-        "the last attempt has no training step; the one before it ended after step 49"
-    )
-
-
-def test_a_log_without_anything_like_a_step_quotes_none(tmp_path: Path) -> None:
-    verdict = judged(examples.llama3(), examples.CASE, "starting\n", tmp_path)
-    assert verdict.headline == "invalid run: the log has no training step"
+    begun = f"{STARTING.format(512)}\n"
+    for text, said in (
+        ("starting\n", "the log has no training step"),
+        (
+            f"{begun}{examples.nemo2_text()}{begun}",
+            "the last attempt has no training step; the one before it ended after step 49",
+        ),
+    ):
+        assert judged(examples.llama3(), examples.CASE, text, tmp_path).headline == f"invalid run: {said}"

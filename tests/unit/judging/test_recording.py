@@ -102,29 +102,22 @@ def test_a_restless_run_is_refused_with_its_spread(times: list[float], said: str
         assert isinstance(found, Offer)
 
 
-def test_a_run_that_is_not_valid_is_refused() -> None:
-    spoilt = judged(text="NCCL INFO Using network Socket\n")
-    assert refused(spoilt).startswith("no whole and valid run: invalid run: NCCL fell back")
-    given_up = examples.with_outcome(judged(), examples.with_facts(judged().outcome, failure="given up"))
-    assert refused(given_up).startswith("no whole and valid run: ")
-
-
-def test_a_case_whose_pace_is_not_judged_is_refused() -> None:
+def test_a_case_that_cannot_have_a_number_is_refused() -> None:
     usual = judged()
     profiled = replace(usual.evidence, case=examples.case("70b-profile-fp8-512gpus"))
-    assert refused(replace(usual, evidence=profiled)) == "its pace is not judged"
-
-
-def test_a_case_with_a_published_baseline_is_refused() -> None:
-    assert refused(judged(gpu="h100")) == "llama3.yaml has a baseline for it, which wins"
-
-
-def test_a_gpu_of_unknown_peak_is_refused() -> None:
-    assert "no fp8 peak of abacus is known to count MFU by" in refused(judged(gpu="abacus"))
-
-
-def test_an_mfu_beyond_the_peak_is_refused() -> None:
-    assert "faster than NVIDIA B200 can be" in refused(judged(pace(0.1)))
+    given_up = examples.with_outcome(usual, examples.with_facts(usual.outcome, failure="given up"))
+    for judgement, said in (
+        (replace(usual, evidence=profiled), "its pace is not judged"),
+        (judged(gpu="h100"), "llama3.yaml has a baseline for it, which wins"),
+        (judged(gpu="abacus"), "no fp8 peak of abacus is known to count MFU by"),
+        (judged(pace(0.1)), "faster than NVIDIA B200 can be"),
+        (
+            judged(text="NCCL INFO Using network Socket\n"),
+            "no whole and valid run: invalid run: NCCL fell back",
+        ),
+        (given_up, "no whole and valid run: "),
+    ):
+        assert said in refused(judgement)
 
 
 def test_a_peak_that_the_run_measures_makes_a_table_of_mfu(tmp_path: Path) -> None:

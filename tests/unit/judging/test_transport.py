@@ -9,7 +9,6 @@ import pytest
 
 from plugins.baselines.baseline_file import accelerators
 from plugins.judging.evidence import SiteFacts
-from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.judging.validity import Started
 from plugins.logs import nodes
@@ -37,17 +36,18 @@ def judged(text: str, network: str | None = "IB") -> Judgement:
     )
 
 
+def test_the_name_of_a_network_counts_with_the_vendor_and_without() -> None:
+    text = start().replace("NET/IB/", "NET/AWS Libfabric/") + nemo2_text()
+    for network in ("Libfabric", "AWS Libfabric", "aws libfabric/gdrdma"):
+        verdict = judged(text, network).verdict
+        assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
+
+
 @pytest.mark.parametrize("network", [None, "IB", "IB/GDRDMA"])
 def test_a_run_over_the_network_of_the_site_passes(network: str | None) -> None:
     judgement = judged(start() + nemo2_text(), network)
     assert (judgement.verdict.kind, judgement.verdict.remarks) == (Kind.PASSED, ())
     assert "; network IB/GDRDMA on 512 GPUs, by mlx5_0, mlx5_1," in "\n".join(judgement.details)
-
-
-@pytest.mark.parametrize("network", ["Libfabric", "AWS Libfabric", "aws libfabric/gdrdma"])
-def test_the_name_of_a_network_counts_with_the_vendor_and_without(network: str) -> None:
-    verdict = judged(start().replace("NET/IB/", "NET/AWS Libfabric/") + nemo2_text(), network).verdict
-    assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
 
 
 @pytest.mark.parametrize(
@@ -65,17 +65,12 @@ def test_another_network_is_another_run(text: str, network: str, reason: str) ->
     verdict = judged(text + nemo2_text(), network).verdict
     assert verdict.kind is Kind.INVALID
     assert any(reason in line for line in verdict.reasons), verdict.reasons
-
-
-def test_the_network_of_a_run_that_was_given_up_counts_too() -> None:
-    evidence = examples.evidence(
-        examples.case(),
-        examples.outcome(failure="given up", message="cancelled for its pace"),
-        parse(start() + nemo2_text()),
-        examples.baseline(),
-        site=SiteFacts(64, "Libfabric"),
+    given_up = examples.outcome(failure="given up", message="cancelled for its pace")
+    log, site = parse(text + nemo2_text()), SiteFacts(64, network)
+    assert (
+        examples.judged(examples.case(), given_up, log, examples.baseline(), site=site).verdict.kind
+        is Kind.INVALID
     )
-    assert judge(evidence).verdict.kind is Kind.INVALID
 
 
 @pytest.mark.parametrize(
@@ -119,18 +114,14 @@ def test_what_nccl_2_28_9_printed_in_a_run_of_four_gpus() -> None:
     assert {process.devices for process in log.processes} == {("eth0",)}
 
 
-def test_a_line_that_is_wrapped_in_json_counts() -> None:
-    line = json.dumps({"log": f"{WHO}Using network gIB\n", "stream": "stderr"})
-    (process,) = parse(f"{line}\n").processes
-    assert process.networks == ("gIB",)
-
-
 def test_a_step_in_the_midst_of_lines_of_nccl_is_read() -> None:
     channel = f"{WHO}Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"
     text = f"{channel}\n" * 3 + "".join(f"{channel}{nemo2_line(i)}\n{channel}\n" for i in range(50))
     log = parse(text)
     assert [step.index for step in log.steps] == list(range(50))
     assert [process.network for process in log.processes] == ["IB/GDRDMA"]
+    wrapped = json.dumps({"log": f"{WHO}Using network gIB\n", "stream": "stderr"})
+    assert [process.networks for process in parse(f"{wrapped}\n").processes] == [("gIB",)]
 
 
 @pytest.mark.parametrize(("size", "length"), [(1, 6_000), (37, 60_000), (4096, 60_000)])

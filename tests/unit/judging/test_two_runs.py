@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from plugins.judging.validity import Started
+from plugins.logs import Log
 from plugins.logs.line_parser import MAX_RESTARTS
 from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
@@ -17,6 +18,12 @@ from tests.unit.stated import CASES, H100, JOB, judged, record, steps_of, text_o
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
 TWO_RUNS = "nothing says that the job was started again: two runs share this log"
+
+
+def started(dialect: str, log: Log, starts: int = 1) -> list[str]:
+    """What makes this log no evidence where the cluster counts so many starts of the job."""
+    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
+    return problems(CASES[dialect], log, statistic, H100, started=Started(JOB, starts))
 
 
 # A run whose log was cut at its front has no line that begins it.
@@ -100,21 +107,13 @@ def test_a_whole_run_behind_very_many_attempts_is_not_forgotten(dialect: str, at
     died = text_of(dialect, count=10) + MARK
     log = parse(died * attempts + text_of(dialect) * 2, dialect)
     assert len(log.earlier) <= MAX_RESTARTS
-    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
-    (reason,) = problems(CASES[dialect], log, statistic, H100)
+    (reason,) = started(dialect, log)
     assert reason.endswith(TWO_RUNS)
 
 
 def test_each_start_that_the_cluster_counts_excuses_one_run() -> None:
     for runs, starts, valid in ((2, 2, True), (3, 3, True), (3, 2, False), (5, 3, False)):
-        found = problems(
-            CASES["nemo2"],
-            parse(text_of("nemo2") * runs),
-            Statistic(),
-            H100,
-            started=Started(JOB, starts),
-        )
-        assert (found == []) is valid
+        assert (started("nemo2", parse(text_of("nemo2") * runs), starts) == []) is valid
 
 
 @DIALECTS
@@ -134,9 +133,7 @@ def test_a_start_that_follows_an_attempt_that_died_excuses_no_whole_run(
     dialect: str, mark: str, starts: int, valid: bool
 ) -> None:
     text = text_of(dialect, count=20) + mark + text_of(dialect) * 2
-    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
-    found = problems(CASES[dialect], parse(text, dialect), statistic, H100, started=Started(JOB, starts))
-    assert (found == []) is valid
+    assert (started(dialect, parse(text, dialect), starts) == []) is valid
 
 
 # An attempt that goes on where another one ended
@@ -233,10 +230,9 @@ def test_a_job_that_died_in_its_first_steps_may_start_over_behind_a_mark() -> No
 
 @DIALECTS
 def test_the_count_of_the_cluster_excuses_it_too(dialect: str) -> None:
-    statistic = Statistic.parse("mean:50-99") if dialect == "megatron_lm" else Statistic()
     log = parse(text_of(dialect) * 2, dialect)
-    assert problems(CASES[dialect], log, statistic, H100, started=Started(JOB, 2)) == []
-    assert problems(CASES[dialect], log, statistic, H100, started=Started(JOB, 1)) != []
+    assert started(dialect, log, 2) == []
+    assert started(dialect, log, 1) != []
 
 
 def test_a_fast_run_behind_a_slow_one_does_not_pass() -> None:
@@ -342,10 +338,5 @@ def test_what_the_launcher_states_once_holds_for_each_attempt(
     (reason,) = judged(dialect, text)
     assert words in reason
     # Another start of the job states it anew.
-    assert (
-        judged(
-            dialect,
-            text_of(dialect, GSW.format_map(own | changed), count=20) + text_of(dialect, GSW.format_map(own)),
-        )
-        == []
-    )
+    again = text_of(dialect, GSW.format_map(own | changed), count=20) + text_of(dialect, GSW.format_map(own))
+    assert judged(dialect, again) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,12 +24,12 @@ def found(lines: list[str], statistic: Statistic = LAST) -> list[str]:
     return problems(examples.case(), parse("\n".join(lines) + "\n"), statistic)
 
 
+def with_line(index: int, seconds: float | str = 10.07, **changed: Any) -> list[str]:
+    return [*LINES[:index], nemo2_line(index, seconds, **changed), *LINES[index + 1 :]]
+
+
 def without(*indices: int) -> list[str]:
     return [line for i, line in enumerate(LINES) if i not in indices]
-
-
-def with_line(index: int, line: str) -> list[str]:
-    return [*LINES[:index], line, *LINES[index + 1 :]]
 
 
 def garbled(*indices: int) -> list[str]:
@@ -43,55 +44,95 @@ def test_a_valid_log_has_no_problems(statistic: Statistic) -> None:
     assert problems(examples.case(), parse(nemo2_text()), statistic) == []
 
 
-def test_an_empty_log() -> None:
-    assert problems(examples.case(), Log(), LAST) == ["the log has no training step (it is empty)"]
+NEEDED = "step {}: the log line is garbled by other output, and the statistic {} needs it"
+NO_TIME = "step 30: the step time is not a positive number"
 
 
-def test_a_log_without_steps() -> None:
-    assert problems(examples.case(), parse("hello\n"), LAST) == ["the log has no training step"]
+@pytest.mark.promise("no wrong pass: the global batch size")
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([nemo2_line(i, gbs=512) for i in range(50)], ["global batch size 512 at step 0, this case runs 1024", "and 49 more such steps"]),
+        (with_line(30, gbs=512), ["global batch size 512 at step 30, this case runs 1024"]),
+        (with_line(30, consumed=31 * 1024 + 1), ["31745 consumed samples after step 30, 31 x GBS 1024 is 31744"]),
+        # Of a resumed run.
+        (
+            [nemo2_line(i, consumed=(i + 51) * 1024) for i in range(50)],
+            ["52224 consumed samples after step 0, 1 x GBS 1024 is 1024", "and 49 more such steps"],
+        ),
+        (
+            [*LINES[:8], LINES[7], *LINES[8:]],
+            ["step 7 printed more than once: two processes write this log, or two runs share it"],
+        ),
+        (with_line(30, "0"), [NO_TIME]),
+        (with_line(30, "-10.07"), [NO_TIME]),
+        (with_line(30, "nan"), [NO_TIME]),
+        (with_line(30, "inf"), [NO_TIME]),
+        (
+            [nemo2_line(i, last=24) for i in range(25)],
+            ["the run announced 25 steps, the recipe runs 50", "the last step seen is 24 of 0 to 49: steps 25 to 49 are missing"],
+        ),
+        ([nemo2_line(i, last=99) for i in range(50)], ["the run announced 100 steps, the recipe runs 50"]),
+        (with_line(30, last=99), ["the run announced two different numbers of steps, the recipe runs 50"]),
+        (
+            garbled(20, 21, 41),
+            ["steps 20, 21 and 41: the log line is garbled by other output; only 2 such steps are allowed"],
+        ),
+        (garbled(49), [NEEDED.format(49, "last")]),
+        (["hello"], ["the log has no training step"]),
+        (
+            [*without(25), "NCCL INFO Using network Socket"],
+            [
+                "NCCL fell back to TCP sockets: the fast network was not used: NCCL INFO Using network Socket",
+                "step 25 is missing between steps 0 and 49",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_log_of_another_run_is_told(lines: list[str], said: list[str]) -> None:
+    assert sorted(found(lines)) == sorted(said)
 
 
-def test_a_log_without_a_time_that_can_be_read() -> None:
+def test_a_statistic_needs_its_own_lines_whole_and_all_steps() -> None:
+    assert found(garbled(40), WINDOW) == [NEEDED.format(40, "mean:35-44")]
+    assert found(without(3), WINDOW) == ["step 3 is missing between steps 0 and 49"]
+    assert "the log goes on to step 50, the recipe ends at 49" in found([*LINES, nemo2_line(50)])
     h100 = accelerators(examples.BASELINES)["h100"]
-    said = problems(examples.case(), Log(steps=(Step(49, None),), queued=True), LAST, h100)
-    assert "step 49: the log line is garbled by other output, and the statistic last needs it" in said
+    timeless = Log(steps=(Step(49, None),), queued=True)
+    assert NEEDED.format(49, "last") in problems(examples.case(), timeless, LAST, h100)
+    assert problems(examples.case(), Log(), LAST) == ["the log has no training step (it is empty)"]
+    assert not complete(examples.case(), Log())
 
 
-def test_another_global_batch_size() -> None:
-    assert found([nemo2_line(i, gbs=512) for i in range(50)]) == [
-        "global batch size 512 at step 0, this case runs 1024",
-        "and 49 more such steps",
-    ]
+TOKENS = 1024 * 8192
 
 
-def test_another_global_batch_size_in_one_step() -> None:
-    assert found(with_line(30, nemo2_line(30, gbs=512))) == [
-        "global batch size 512 at step 30, this case runs 1024"
-    ]
-
-
-def test_consumed_samples_off() -> None:
-    assert found(with_line(30, nemo2_line(30, consumed=31 * 1024 + 1))) == [
-        "31745 consumed samples after step 30, 31 x GBS 1024 is 31744"
-    ]
-
-
-def test_consumed_samples_of_a_resumed_run() -> None:
-    said = found([nemo2_line(i, consumed=(i + 51) * 1024) for i in range(50)])
-    assert said[0] == "52224 consumed samples after step 0, 1 x GBS 1024 is 1024"
-
-
-def test_tokens_of_another_sequence_length() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 4096, loss=7.31 - i / 100) for i in range(50)), size=1)
-    assert problems(examples.case(), log, LAST) == [
-        "4194304 tokens (total_weights) at step 0, GBS 1024 x sequence length 8192 is 8388608",
-        "and 49 more such steps",
-    ]
-
-
-def test_tokens_that_agree() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=7.31 - i / 100) for i in range(50)), size=1)
-    assert problems(examples.case(), log, LAST) == []
+@pytest.mark.parametrize(
+    ("tokens", "losses", "said"),
+    [
+        (TOKENS, (0.001, 0.001), []),
+        (TOKENS, (0.0, 0.0), ["every loss is zero"]),
+        (TOKENS, None, ["no loss is stated"]),
+        (
+            TOKENS // 2,
+            (7.31, -0.01),
+            [
+                "4194304 tokens (total_weights) at step 0, GBS 1024 x sequence length 8192 is 8388608",
+                "and 49 more such steps",
+            ],
+        ),
+        (None, (7.31, -0.01), ["no line states the global batch size, the consumed samples or the tokens of a step"]),
+    ],
+)  # fmt: skip
+def test_the_tokens_and_losses_of_each_step(
+    tokens: int | None, losses: tuple[float, float] | None, said: list[str]
+) -> None:
+    """`losses`: the first, and by how much each step changes it."""
+    steps = tuple(
+        Step(i, 10.0, tokens=tokens, loss=None if losses is None else losses[0] + i * losses[1])
+        for i in range(50)
+    )
+    assert problems(examples.case(), Log(steps=steps, size=1), LAST) == said
 
 
 @pytest.mark.parametrize(("ranks", "valid"), [(512, True), (64, True), (500, False), (1024, False)])
@@ -138,13 +179,6 @@ def test_a_profile_of_other_steps_than_in_the_published_run(profiled: bool, behi
     assert (said == []) is valid
 
 
-def test_no_configuration_stated() -> None:
-    log = Log(steps=tuple(Step(i, 10.0, loss=7.31 - i / 100) for i in range(50)), size=1)
-    assert problems(examples.case(), log, LAST) == [
-        "no line states the global batch size, the consumed samples or the tokens of a step"
-    ]
-
-
 @pytest.mark.promise("no wrong pass: every step")
 @pytest.mark.parametrize(
     ("missing", "said"),
@@ -167,72 +201,15 @@ def test_a_missing_step(missing: tuple[int, ...], said: str) -> None:
     assert not complete(examples.case(), parse("\n".join(without(*missing)) + "\n"))
 
 
-def test_a_missing_step_that_the_statistic_does_not_need_is_missing_all_the_same() -> None:
-    assert found(without(3), WINDOW) == ["step 3 is missing between steps 0 and 49"]
-
-
-def test_extra_steps() -> None:
-    assert "the log goes on to step 50, the recipe ends at 49" in found([*LINES, nemo2_line(50)])
-
-
-def test_repeats() -> None:
-    assert found([*LINES[:8], LINES[7], *LINES[8:]]) == [
-        "step 7 printed more than once: two processes write this log, or two runs share it"
-    ]
-
-
-def test_two_processes_that_write_one_log() -> None:
-    assert "printed more than once" in found([line for line in LINES for _ in (0, 1)])[0]
-
-
-@pytest.mark.parametrize(
-    ("loss", "said"),
-    [(0.0, ["every loss is zero"]), (None, ["no loss is stated"]), (0.001, [])],
-)
-def test_a_training_without_a_loss_is_told(loss: float | None, said: list[str]) -> None:
-    log = Log(
-        steps=tuple(Step(i, 10.0, tokens=1024 * 8192, loss=loss and loss + i / 1000) for i in range(50)),
-        size=1,
-    )
-    assert problems(examples.case(), log, LAST) == said
-
-
 @pytest.mark.promise("no wrong pass: a finite loss")
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
 def test_a_loss_that_is_not_finite(loss: str) -> None:
     lines = [nemo2_line(i, loss=loss) if i >= 20 else line for i, line in enumerate(LINES)]
     assert found(lines) == ["the loss is not a finite number from step 20 on (30 steps)"]
-
-
-def test_a_gradient_norm_that_is_not_finite() -> None:
     log = parse(nemo2_text())
-    steps = tuple(replace(step, grad_norm=float("nan") if step.index == 5 else 1.0) for step in log.steps)
+    steps = tuple(replace(step, grad_norm=float(loss) if step.index == 5 else 1.0) for step in log.steps)
     assert problems(examples.case(), replace(log, steps=steps), LAST) == [
         "the gradient norm is not a finite number from step 5 on (1 steps)"
-    ]
-
-
-@pytest.mark.parametrize("seconds", ["0", "-10.07", "nan", "inf"])
-def test_a_step_time_that_is_no_time(seconds: str) -> None:
-    assert found(with_line(30, nemo2_line(30, seconds))) == [
-        "step 30: the step time is not a positive number"
-    ]
-
-
-def test_a_profiled_run_announces_fewer_steps() -> None:
-    said = found([nemo2_line(i, last=24) for i in range(25)])
-    assert said[0] == "the run announced 25 steps, the recipe runs 50"
-    assert said[1].startswith("the last step seen is 24 of 0 to 49: ")
-
-
-def test_a_longer_run_is_another_run() -> None:
-    said = found([nemo2_line(i, last=99) for i in range(50)])
-    assert said == ["the run announced 100 steps, the recipe runs 50"]
-
-
-def test_two_announcements() -> None:
-    assert found(with_line(30, nemo2_line(30, last=99))) == [
-        "the run announced two different numbers of steps, the recipe runs 50"
     ]
 
 
@@ -240,21 +217,6 @@ def test_few_garbled_lines_are_forgiven() -> None:
     assert MAX_GARBLED == 2
     assert found(garbled(20, 41)) == []
     assert complete(examples.case(), parse("\n".join(garbled(20, 41)) + "\n"))
-
-
-def test_many_garbled_lines_are_not() -> None:
-    assert found(garbled(20, 21, 41)) == [
-        "steps 20, 21 and 41: the log line is garbled by other output; only 2 such steps are allowed"
-    ]
-
-
-def test_a_garbled_line_that_the_statistic_needs() -> None:
-    assert found(garbled(49)) == [
-        "step 49: the log line is garbled by other output, and the statistic last needs it"
-    ]
-    assert found(garbled(40), WINDOW) == [
-        "step 40: the log line is garbled by other output, and the statistic mean:35-44 needs it"
-    ]
 
 
 @pytest.mark.promise("no wrong pass: a profiler")
@@ -276,16 +238,6 @@ def test_a_garbled_line_that_the_statistic_needs() -> None:
 )
 def test_what_spoils_a_timed_run(line: str, said: str) -> None:
     assert found([*LINES[:30], line, *LINES[30:]]) == [said + line]
-
-
-def test_every_problem_is_told() -> None:
-    said = found([*without(25), "NCCL INFO Using network Socket"])
-    assert len(said) == 2
-
-
-def test_complete_needs_every_step() -> None:
-    assert complete(examples.case(), parse(nemo2_text()))
-    assert not complete(examples.case(), Log())
 
 
 def test_a_recipe_that_was_published_with_a_profiler_may_profile() -> None:

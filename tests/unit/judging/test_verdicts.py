@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -29,18 +29,14 @@ from tests.unit.examples import STEP_TIME, measure, times
 WINDOW = "mean:35-44"
 
 
-def verdict(run: list[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
-    return judge_pace(
-        measure(run, statistic=statistic), examples.target(statistic=statistic), strict_last=strict_last
-    )
+def verdict(run: Sequence[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
+    measured = measure(run, statistic=statistic)
+    return judge_pace(measured, examples.target(statistic=statistic), strict_last=strict_last)
 
 
 def paced(factor: float, **changed: float) -> list[float]:
     """A run whose every step takes `factor` times the published time, but for a few."""
-    run = [seconds * factor for seconds in times()]
-    for name, seconds in changed.items():
-        run[int(name.removeprefix("s"))] = seconds
-    return run
+    return [changed.get(f"s{i}", seconds * factor) for i, seconds in enumerate(times())]
 
 
 @pytest.mark.parametrize("statistic", ["last", WINDOW, "mean:11-44", "mean:15-40"])
@@ -92,16 +88,6 @@ def test_the_median_decides_when_the_two_are_out_on_opposite_sides() -> None:
     assert "would be 'too fast'" in found.remarks[0]
 
 
-def test_an_outlier_at_the_end_passes_with_a_remark() -> None:
-    found = verdict(times(s49=13.1))
-    assert found.kind is Kind.PASSED
-    assert found.remarks[0] == (
-        "last step (49) is 13.1 s, out of the band, because of step 49 (13.1 s); judged by the steady "
-        "median 10.07 s"
-    )
-    assert found.remarks[1].startswith("1 of 40 settled steps far above the median: step 49 (13.1 s)")
-
-
 def test_an_outlier_behind_a_slow_interval_is_no_pass() -> None:
     found = measure(times(s49=13.1))
     published = replace(found.timing.published, lasting=True)
@@ -109,55 +95,95 @@ def test_an_outlier_behind_a_slow_interval_is_no_pass() -> None:
     assert judge_pace(lasting, examples.target()).kind is Kind.NOISY
 
 
-def test_an_outlier_in_the_window_passes_with_a_remark() -> None:
-    found = verdict(times(s37=19.0), statistic=WINDOW)
+# Restless to 2 %: one step alone says less than those around it.
+RESTLESS = [STEP_TIME * (1 + 0.02 * (i % 5 - 2)) for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("run", "statistic", "remarks"),
+    [
+        (times(s0=60.0, s1=20.0, s9=15.0), "last", []),
+        (times(s20=7.0, s30=8.0), "last", ["far below the median: steps 20 (7 s), 30 (8 s)"]),
+        (times(s20=13.1, s30=13.2), "last", ["2 of 40 settled steps far above the median: steps 20 (13.1 s), 30 (13.2 s)"]),
+        (
+            times(s49=13.1),
+            "last",
+            [
+                "last step (49) is 13.1 s, out of the band, because of step 49 (13.1 s); judged by the steady median 10.07 s",
+                "1 of 40 settled steps far above the median: step 49 (13.1 s)",
+            ],
+        ),
+        (
+            times(s48=13.1, s49=13.1),
+            "last",
+            ["last step (49) is 13.1 s", "2 of 40 settled steps far above the median: steps 48 (13.1 s), 49 (13.1 s)"],
+        ),
+        (
+            [*RESTLESS[:49], STEP_TIME * 1.07],
+            "last",
+            ["last step (49) is 10.77 s, out of the band, as far as such steps scatter (3 %); judged by the steady median 10.07 s"],
+        ),
+        (
+            times(s37=19.0),
+            WINDOW,
+            ["mean of steps 35 to 44 is 10.96 s, out of the band, because of step 37 (19 s)", "1 of 40 settled steps far above"],
+        ),
+        (times(s36=14.1, s39=14.1, s42=14.1), WINDOW, ["mean of steps 35 to 44 is ", "3 of 40 settled steps far above"]),
+    ],
+    ids=["warm-up", "fast", "stalls", "at the end", "two at the end", "restless", "in the window", "three in the window"],
+)  # fmt: skip
+def test_a_hiccup_passes_with_a_remark(run: list[float], statistic: str, remarks: list[str]) -> None:
+    found = verdict(run, statistic=statistic)
     assert found.kind is Kind.PASSED
-    assert found.remarks[0].startswith(
-        "mean of steps 35 to 44 is 10.96 s, out of the band, because of step 37 (19 s)"
-    )
-
-
-def test_three_outliers_in_the_window_are_forgiven_and_four_are_not() -> None:
-    three = times(s36=14.1, s39=14.1, s42=14.1)
-    assert verdict(three, statistic=WINDOW).kind is Kind.PASSED
-    found = verdict([*three[:43], 14.1, *three[44:]], statistic=WINDOW)
-    assert found.kind is Kind.NOISY
-    assert (
-        "mean of steps 35 to 44 is 11.68 s, out of the band, the median of the last 10 steps is 10.08 s, inside, and what "
-        "explains it is more than a hiccup: steps 36 (14.1 s), 39 (14.1 s), 42 (14.1 s), 43 (14.1 s)"
-    ) in found.headline
+    assert len(found.remarks) == len(remarks)
+    for remark, beginning in zip(found.remarks, remarks, strict=True):
+        assert remark.startswith(beginning)
 
 
 # Steady at -4.6 %, and three stalls that cost another 4.6 %: the pace is 8.8 % below the baseline's.
-@pytest.mark.parametrize("statistic", ["last", WINDOW, "mean:15-40"])
-def test_a_mean_below_the_band_is_no_pass_although_the_median_is_in_it(statistic: str) -> None:
-    run = paced(1.048)
-    for index in (12, 22, 32):
-        run[index] *= 1.62
+COSTLY = [seconds * (1.62 if i in (12, 22, 32) else 1) for i, seconds in enumerate(paced(1.048))]
+BELOW = (
+    "the mean of all 40 settled steps is 11.04 s, -8.8 % throughput (limit -5 %): the steady median 10.55 s is in the "
+    "band, and what it hides costs 4.7 % of the pace (3 of 40 settled steps far above the median: steps 12 (17.1 s), "
+    "22 (17.1 s), 32 (17.1 s)); a mean of up to 10.61 s would be"
+)
+FOUR = (
+    "mean of steps 35 to 44 is 11.68 s, out of the band, the median of the last 10 steps is 10.08 s, inside, and what "
+    "explains it is more than a hiccup: steps 36 (14.1 s), 39 (14.1 s), 42 (14.1 s), 43 (14.1 s)"
+)
+SCATTER = "the settled steps scatter by 7.4 % (standard deviation, limit 5 %)"
+ALTERNATING = [STEP_TIME * (1.05 if i % 2 else 0.95) for i in range(50)]
+SLOW_WINDOW = [STEP_TIME * (1.075 if 35 <= i < 40 else 1.05 if i > 40 else 1) for i in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("run", "statistic", "words"),
+    [
+        (COSTLY, "last", BELOW),
+        (COSTLY, WINDOW, BELOW),
+        (COSTLY, "mean:15-40", BELOW),
+        # Slower by 1 % until the last ten steps: nothing of it is far above the median.
+        (
+            [STEP_TIME * (1.058 if i < 40 else 1.05) for i in range(50)],
+            "last",
+            "what it hides costs 0.57 % of the pace; a mean of up to 10.61 s would be",
+        ),
+        (times(s36=14.1, s39=14.1, s42=14.1, s43=14.1), WINDOW, FOUR),
+        (ALTERNATING, "last", SCATTER),
+        (ALTERNATING, WINDOW, SCATTER),
+        # Three stalls of 100 s in 40 steps: the run's mean pace is 40 % off.
+        (times(s20=110.0, s28=110.0, s36=110.0), "last", "3 of 40 settled steps far above the median"),
+        # Their mean is in the band.
+        (paced(0.93, s20=20.0, s28=20.0, s37=20.0), "last", "3 of 40 settled steps far above the median"),
+        ([*SLOW_WINDOW[:40], 20.0, *SLOW_WINDOW[41:]], WINDOW, ""),
+        # The window is fast as a whole: calling most of its steps outliers explains nothing.
+        ([STEP_TIME * (0.8 if i < 38 else 1) for i in range(50)], "mean:11-44", ""),
+    ],
+)
+def test_what_a_median_hides_is_noisy(run: list[float], statistic: str, words: str) -> None:
     found = verdict(run, statistic=statistic)
     assert found.kind is Kind.NOISY
-    assert (
-        "the mean of all 40 settled steps is 11.04 s, -8.8 % throughput (limit -5 %): the steady median 10.55 s is in the "
-        "band, and what it hides costs 4.7 % of the pace (3 of 40 settled steps far above the median: steps 12 (17.1 s), "
-        "22 (17.1 s), 32 (17.1 s)); a mean of up to 10.61 s would be"
-    ) in found.headline
-
-
-# Slower by 1 % until the last ten steps: nothing of it is far above the median.
-def test_a_mean_below_the_band_needs_no_hiccup() -> None:
-    found = verdict([*([STEP_TIME * 1.058] * 40), *([STEP_TIME * 1.05] * 10)])
-    assert found.kind is Kind.NOISY
-    assert "what it hides costs 0.57 % of the pace; a mean of up to 10.61 s would be" in found.headline
-
-
-# Restless to 2 %: the last step is out of the band, and yet no outlier. One step alone says less than those around it.
-def test_a_last_step_within_the_noise_of_its_neighbours_passes_with_a_remark() -> None:
-    run = [STEP_TIME * (1 + 0.02 * (i % 5 - 2)) for i in range(50)]
-    found = verdict([*run[:49], STEP_TIME * 1.07])
-    assert found.kind is Kind.PASSED
-    assert found.remarks[0] == (
-        "last step (49) is 10.77 s, out of the band, as far as such steps scatter (3 %); judged by the steady median 10.07 s"
-    )
+    assert words in found.headline
 
 
 # The end of a run
@@ -170,31 +196,6 @@ def test_a_run_that_becomes_slow_at_its_end_is_too_slow(factor: float, first: in
     found = verdict([*run[:first], *(seconds * factor for seconds in run[first:])], statistic=statistic)
     assert found.kind is Kind.TOO_SLOW
     assert found.remarks[0].startswith("it became slow at its end: the median of the last 5 steps is ")
-
-
-def test_two_slow_steps_at_the_end_are_stalls() -> None:
-    found = verdict(times(s48=13.1, s49=13.1))
-    assert found.kind is Kind.PASSED
-    assert "2 of 40 settled steps far above the median: steps 48 (13.1 s), 49 (13.1 s)" in found.remarks
-
-
-def test_a_window_that_is_out_without_its_outlier_too_is_noisy() -> None:
-    run = times(**{f"s{i}": STEP_TIME * 1.075 for i in range(35, 40)}, s40=20.0)
-    assert verdict([*run[:41], *([STEP_TIME * 1.05] * 9)], statistic=WINDOW).kind is not Kind.PASSED
-
-
-# The window is fast as a whole; calling most of its steps outliers explains nothing.
-def test_a_window_of_mostly_outliers_is_not_explained_by_them() -> None:
-    run = [*([STEP_TIME * 0.8] * 38), *([STEP_TIME] * 12)]
-    assert verdict(run, statistic="mean:11-44").kind is not Kind.PASSED
-
-
-@pytest.mark.parametrize("statistic", ["last", WINDOW])
-def test_a_run_that_scatters_is_noisy_even_inside_the_band(statistic: str) -> None:
-    run = [STEP_TIME * (1.0 + (0.05 if i % 2 else -0.05)) for i in range(50)]
-    found = verdict(run, statistic=statistic)
-    assert found.kind is Kind.NOISY
-    assert "the settled steps scatter by 7.4 % (standard deviation, limit 5 %)" in found.headline
 
 
 @pytest.mark.parametrize("phase", range(10))
@@ -245,12 +246,6 @@ def test_many_steps_that_are_too_fast_are_no_pass(name: str) -> None:
     assert "far below the median" in found.headline or "the settled steps scatter" in found.headline
 
 
-def test_few_steps_that_are_too_fast_are_remarked() -> None:
-    found = verdict(times(s20=7.0, s30=8.0))
-    assert found.kind is Kind.PASSED
-    assert found.remarks == ("far below the median: steps 20 (7 s), 30 (8 s)",)
-
-
 @pytest.mark.parametrize("steps", [48, 50])
 @pytest.mark.parametrize("apart", [0.025, 0.045, 0.06])
 @pytest.mark.parametrize("pace", [1.0, 1.01, 1.02, 1.03, 1.04])
@@ -275,30 +270,9 @@ def correlated(seed: int, noise: float = 0.02, share: float = 0.8) -> list[float
 
 
 def test_correlated_steps_do_not_look_as_if_the_pace_fell() -> None:
-    runs = [measure(correlated(seed, share=0.9)) for seed in range(3000)]
+    runs = [measure(correlated(seed, share=0.9)) for seed in range(1000)]
     band = Band(examples.target(), 0.0)
-    assert sum(fell(run, band) for run in runs) <= 3
-
-
-def test_few_hiccups_are_remarked() -> None:
-    found = verdict(times(s20=13.1, s30=13.2))
-    assert found.kind is Kind.PASSED
-    assert found.remarks == ("2 of 40 settled steps far above the median: steps 20 (13.1 s), 30 (13.2 s)",)
-
-
-def test_warm_up_is_no_hiccup() -> None:
-    assert verdict(times(s0=60.0, s1=20.0, s9=15.0)).remarks == ()
-
-
-# Three stalls of 100 s in 40 steps: the run's mean pace is 40 % off.
-def test_few_but_huge_stalls_are_no_pass() -> None:
-    assert verdict(times(s20=110.0, s28=110.0, s36=110.0)).kind is not Kind.PASSED
-
-
-def test_stalls_beyond_their_limit_are_no_pass_although_the_mean_is_in_the_band() -> None:
-    run = paced(0.93, s20=20.0, s28=20.0, s37=20.0)
-    assert Band(examples.target(), 0.0).side(statistics.fmean(run[10:])) is Kind.PASSED
-    assert verdict(run).kind is Kind.NOISY
+    assert sum(fell(run, band) for run in runs) <= 1
 
 
 def test_stalls_at_equal_distances_below_their_limit_are_no_instability() -> None:
@@ -309,15 +283,12 @@ def test_stalls_at_equal_distances_below_their_limit_are_no_instability() -> Non
 
 
 @pytest.mark.parametrize(
-    ("factor", "kind"), [(1.0, Kind.PASSED), (1.06, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)]
+    ("factor", "kind"),
+    [(1.0, Kind.PASSED), (1.06, Kind.TOO_SLOW), (1.3, Kind.TOO_SLOW), (1 / 1.15, Kind.TOO_FAST)],
 )
 def test_strict_last_judges_by_the_published_statistic_alone(factor: float, kind: Kind) -> None:
     assert verdict(paced(factor), strict_last=True).kind is kind
     assert verdict(times(s49=STEP_TIME * factor), strict_last=True).kind is kind
-
-
-def test_strict_last_fails_an_outlier() -> None:
-    assert verdict(times(s49=13.1), strict_last=True).kind is Kind.TOO_SLOW
 
 
 def scattered(by: float, end: Sequence[float]) -> list[float]:
@@ -366,13 +337,6 @@ def test_a_slow_cluster_is_too_slow_however_its_steps_scatter(statistic: str) ->
 # The band's edges
 
 
-def edge(which: Callable[[Band], float], *, digits: int = 4) -> float:
-    """A limit of the band for a log of `digits` digits around the limit itself."""
-    rounding = 0.5 * 10.0 ** (2 - digits)
-    value = which(Band(examples.target(), 0))
-    return which(Band(examples.target(), rounding / value))
-
-
 def flat(seconds: float, resolution: float) -> Verdict:
     steps = [Step(i, seconds, resolution) for i in range(50)]
     return judge_pace(
@@ -404,7 +368,6 @@ def test_the_band_is_the_tolerance_in_throughput_and_the_rounding() -> None:
     band = Band(examples.target(), 0.001)
     assert band.slowest == pytest.approx(10.07 / 0.95 * 1.001)
     assert band.fastest == pytest.approx(10.07 / 1.10 * 0.999)
-    assert edge(lambda b: b.slowest) == pytest.approx(10.6 + 0.005)
 
 
 def test_what_is_no_number_is_never_in_the_band() -> None:
@@ -459,16 +422,6 @@ def test_the_explanation_has_all_that_is_needed() -> None:
         assert part in said, said
 
 
-def test_the_explanation_names_the_window_of_a_mean() -> None:
-    said = "\n".join(explain(measure(times(), statistic=WINDOW), examples.target(statistic=WINDOW)))
-    assert "mean of steps 35 to 44" in said
-    assert "statistic mean:35-44" in said
-
-
-def test_ten_percent_is_written_as_ten_percent() -> None:
-    assert "-5 % to +10 %" in "\n".join(explain(measure(times()), examples.target()))
-
-
 # Simulation: seeded, so that it says the same on every machine.
 
 
@@ -502,38 +455,30 @@ def test_a_regression_of_8_percent_never_passes(noise: float) -> None:
 # Properties
 
 
+def near_the_edge(factor: float, odd: list[tuple[int, float]]) -> list[float]:
+    run = paced(factor)
+    for index, times_as_long in odd:
+        run[index] *= times_as_long
+    return run
+
+
+ODD = st.lists(st.tuples(st.integers(0, 49), st.floats(0.5, 3.0)), max_size=12)
+
+
 @given(
-    st.lists(st.floats(0.5 * STEP_TIME, 1.6 * STEP_TIME), min_size=50, max_size=50),
-    st.sampled_from(["last", WINDOW]),
+    st.lists(st.floats(0.5 * STEP_TIME, 1.6 * STEP_TIME), min_size=50, max_size=50)
+    | st.builds(near_the_edge, st.floats(0.9, 1.07), ODD),
+    st.sampled_from(["last", WINDOW, "mean:11-44"]),
 )
 def test_whatever_the_steps_are_a_pass_has_its_median_and_its_mean_in_the_band(
     run: list[float], statistic: str
 ) -> None:
-    passes_only_in_the_band(run, statistic)
-
-
-@given(
-    st.floats(0.9, 1.07),
-    st.lists(st.tuples(st.integers(0, 49), st.floats(0.5, 3.0)), max_size=12),
-    st.sampled_from(["last", WINDOW, "mean:11-44"]),
-)
-def test_a_pass_near_the_edge_has_its_median_and_its_mean_in_the_band(
-    factor: float, odd: list[tuple[int, float]], statistic: str
-) -> None:
-    run = paced(factor)
-    for index, times_as_long in odd:
-        run[index] *= times_as_long
-    passes_only_in_the_band(run, statistic)
-
-
-def passes_only_in_the_band(run: list[float], statistic: str) -> None:
     measured, target = measure(run, statistic=statistic), examples.target(statistic=statistic)
     found = judge_pace(measured, target)
-    band = Band(target, measured.timing.resolution)
     assert measured.timing.resolution <= 0.0005
     if found.kind is Kind.PASSED:
         assert 10.07 / 1.10 * 0.9995 <= measured.timing.steady <= 10.07 / 0.95 * 1.0005
-        assert band.side(measured.timing.steady) is Kind.PASSED
+        assert Band(target, measured.timing.resolution).side(measured.timing.steady) is Kind.PASSED
         assert statistics.fmean(run[10:]) <= 10.07 / 0.95 * 1.001
     assert found.headline.startswith(f"{found.kind}: ")
 
@@ -546,13 +491,6 @@ def test_a_slow_run_is_too_slow_however_slow(factor: float) -> None:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_only_passed_no_baseline_and_skipped_do_not_fail(kind: Kind) -> None:
     assert Verdict(kind, ()).fails is (kind not in (Kind.PASSED, Kind.NO_BASELINE, Kind.SKIPPED))
-
-
-def test_the_kinds_are_the_words_of_the_records() -> None:
-    assert [str(kind) for kind in Kind] == [
-        "passed", "too slow", "too fast", "noisy", "invalid run", "infrastructure", "lost", "no baseline",
-        "skipped",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -78,16 +78,11 @@ OTHERS: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_the_text_of_a_log_is_called_what_it_is(name: str) -> None:
-    data, called = OTHERS[name]
-    assert contents(data[:4096]) == called
-
-
-@pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("pieces", [(), (1, 300, 513)], ids=["whole", "in pieces"])
 def test_such_a_log_of_a_cluster_is_no_evidence(name: str, pieces: Sequence[int]) -> None:
     """Of a tar, the steps of its last log would be judged."""
     data, called = OTHERS[name]
+    assert contents(data[:4096]) == called
     cuts = [0, *pieces, len(data)]
     parts = [data[start:end] for start, end in pairwise(cuts)]
     for log_format in FORMATS:
@@ -114,8 +109,6 @@ def test_a_log_is_text(name: str) -> None:
 
 
 def test_every_log_of_the_tests_is_text() -> None:
-    logs = [*(UNIT / "logs").rglob("*.txt"), *(UNIT / "public_logs").iterdir(), *UNIT.rglob("*.log")]
+    logs = [*(UNIT / "public_logs").iterdir(), *UNIT.rglob("*.log")]
     assert len(logs) > 30
-    assert {path.name: contents(path.read_bytes()[:4096]) for path in logs} == {
-        path.name: "" for path in logs
-    }
+    assert [path.name for path in logs if contents(path.read_bytes()[:4096])] == []

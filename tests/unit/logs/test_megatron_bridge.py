@@ -63,10 +63,6 @@ def test_a_whole_log() -> None:
     assert problems(examples.case(), log, Statistic()) == []
 
 
-def test_both_lines_on_two_lines() -> None:
-    assert only(f"{rate()}\n{line(43)}\n").tflops_per_gpu == 730.9
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,6 +74,13 @@ def test_both_lines_on_two_lines() -> None:
 )
 def test_a_rate_that_belongs_to_nobody_for_certain(text: str) -> None:
     assert only(f"{text}\n").tflops_per_gpu is None
+
+
+def test_a_rate_belongs_to_the_iteration_behind_it() -> None:
+    assert parse(rate(), "megatron_bridge").steps == ()
+    assert only(f"{rate()}\n{line(43)}\n").tflops_per_gpu == 730.9
+    steps = parse(f"{line(3, '10080.0')}{rate()}{line(4)}\n", "megatron_bridge").steps
+    assert [(s.index, s.seconds, s.tflops_per_gpu) for s in steps] == [(2, 10.08, None), (3, 10.07, 730.9)]
 
 
 @pytest.mark.parametrize("text", [line(43), line(43).replace("(ms): 10070.0", "(ms): 10[rank3] oh 070.0")])
@@ -118,6 +121,10 @@ def test_two_times_of_a_step_are_refused(changed: range, factor: float, *, late:
     )
     assert found
     assert float(found[1]) == pytest.approx(factor, abs=0.02)
+    other = parse(clocked(TIMES, printed, late=late, work=5000.0), "megatron_bridge")
+    assert any(
+        "step time x TFLOP/s is 5000" in reason for reason in problems(examples.case(), other, Statistic())
+    )
 
 
 # Stalls, and steps that scatter or alternate: rank 0's line may be that of the step before.
@@ -130,22 +137,3 @@ def test_two_clocks_of_a_healthy_run_are_none(times: list[float], *, late: bool)
     skewed = [seconds * random.Random(i).gauss(1, 0.004) for i, seconds in enumerate(times)]
     log = parse(clocked(times, skewed, late=late), "megatron_bridge")
     assert problems(examples.case(), log, Statistic()) == []
-
-
-def test_the_rate_of_another_model_is_refused_although_the_times_differ() -> None:
-    log = parse(clocked(TIMES, [0.95 * t for t in TIMES], work=5000.0), "megatron_bridge")
-    assert any(
-        "step time x TFLOP/s is 5000" in reason for reason in problems(examples.case(), log, Statistic())
-    )
-
-
-def test_two_iterations_around_one_rate_on_a_line() -> None:
-    log = parse(f"{line(3, '10080.0')}{rate()}{line(4)}\n", "megatron_bridge")
-    assert [(s.index, s.seconds, s.tflops_per_gpu) for s in log.steps] == [
-        (2, 10.08, None),
-        (3, 10.07, 730.9),
-    ]
-
-
-def test_a_rate_alone_is_no_step() -> None:
-    assert parse(rate(), "megatron_bridge").steps == ()

@@ -65,20 +65,18 @@ def test_a_line_is_the_0_based_step_before_its_number() -> None:
     )
 
 
-def test_the_throughput_is_optional() -> None:
-    assert only(line(50, throughput="412.3")).tflops_per_gpu == 412.3
-    assert only(line(50)).tflops_per_gpu is None
-
-
-def test_the_loss_is_optional() -> None:
+def test_throughput_and_loss_are_optional() -> None:
+    assert (only(line(50, throughput="412.3")).tflops_per_gpu, only(line(50)).tflops_per_gpu) == (412.3, None)
     assert only(line(50, loss=None)).loss is None
+    assert not any(math.isfinite(only(line(50, loss=loss)).loss or 0.0) for loss in ("NAN", "nan", "INF"))
 
 
-@pytest.mark.parametrize("loss", ["NAN", "nan", "INF"])
-def test_a_loss_that_is_no_number(loss: str) -> None:
-    found = only(line(50, loss=loss)).loss
-    assert found is not None
-    assert not math.isfinite(found)
+@pytest.mark.parametrize(
+    "text",
+    [line(0), " validation loss at iteration 10 | lm loss value: 1.234567E+00 | lm loss PPL: 3.4E+00 | \n"],
+)
+def test_iteration_0_and_a_validation_are_no_steps(text: str) -> None:
+    assert parse(text, "megatron_lm").steps == ()
 
 
 @pytest.mark.parametrize("interval", [1, 2, 5, 10])
@@ -166,24 +164,17 @@ def test_dates_with_fractions_are_known_better() -> None:
     assert only(line(50)).stamp_resolution == 0.5
 
 
-def test_every_iteration_is_a_valid_run() -> None:
-    assert problems(examples.case(), parse(whole(), "megatron_lm"), Statistic()) == []
-
-
 @pytest.mark.parametrize(
-    ("text", "means"), [(whole(10), "10 steps"), (line(50), "an unknown number of steps")]
-)
-def test_means_over_an_interval_are_no_step_times(text: str, means: str) -> None:
-    assert problems(examples.case(), parse(text, "megatron_lm"), Statistic()) == [
-        f"the log states means over {means}, and the statistic last needs single ones"
-    ]
-
-
-def test_nan_iterations_are_no_run() -> None:
-    text = whole().replace(line(7), line(7, nan=1))
-    assert problems(examples.case(), parse(text, "megatron_lm"), Statistic()) == [
-        "step 6: the loss or a gradient was not a number"
-    ]
+    ("text", "said"),
+    [
+        (whole(), []),
+        (whole(10), ["the log states means over 10 steps, and the statistic last needs single ones"]),
+        (line(50), ["the log states means over an unknown number of steps, and the statistic last needs single ones"]),
+        (whole().replace(line(7), line(7, nan=1)), ["step 6: the loss or a gradient was not a number"]),
+    ],
+)  # fmt: skip
+def test_only_single_steps_of_numbers_are_a_valid_run(text: str, said: list[str]) -> None:
+    assert problems(examples.case(), parse(text, "megatron_lm"), Statistic()) == said
 
 
 @pytest.mark.parametrize(
@@ -234,11 +225,6 @@ def test_the_loss_scale_is_that_of_the_last_attempt(
         assert [(fact.name, fact.value) for fact in log.facts] == [("precision", precision)]
 
 
-def test_a_checkpoint_is_a_mark() -> None:
-    text = "  successfully saved checkpoint from iteration      50 to /checkpoints"
-    assert parse(text, "megatron_lm").marks == (("checkpoint", text.strip()),)
-
-
 def test_a_line_cut_short_never_states_another_number() -> None:
     text = line(50, "5683.2", throughput="412.3")
     for cut in range(len(text)):
@@ -252,12 +238,3 @@ def test_a_line_cut_short_never_states_another_number() -> None:
                 assert step.seconds in (5.6832, None), mutated
                 assert step.consumed_samples in (51200, None), mutated
                 assert step.tflops_per_gpu in (412.3, None), mutated
-
-
-def test_there_is_no_iteration_0() -> None:
-    assert parse(line(0), "megatron_lm").steps == ()
-
-
-def test_a_validation_line_is_no_step() -> None:
-    text = " validation loss at iteration 10 | lm loss value: 1.234567E+00 | lm loss PPL: 3.4E+00 | \n"
-    assert parse(text, "megatron_lm").steps == ()

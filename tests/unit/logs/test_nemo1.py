@@ -99,22 +99,11 @@ def test_consumed_samples_that_cannot_be(printed: str) -> None:
     assert only(PUBLISHED.replace("25600.0", printed)).consumed_samples is None
 
 
-def test_a_rounded_step_number_names_no_step() -> None:
-    assert shown(2001.0) == "2e+3"
-    assert parse(bar(2001), "nemo1").steps == ()
-
-
 def test_a_whole_log_drawn_twice_a_step() -> None:
     log = parse(whole([10.07 + i / 10 for i in range(50)]), "nemo1")
     assert [step.index for step in log.steps] == list(range(50))
     assert [step.seconds for step in log.steps[:3]] == [10.1, 10.2, 10.3]
     assert (log.planned, log.repeated, log.restarted_after) == (50, (), ())
-
-
-@pytest.mark.parametrize("separator", ["\r", "\n", "\r\n", ""])
-def test_whatever_separates_the_bars(separator: str) -> None:
-    text = separator.join([bar(0, 10.0), bar(1, 11.0), bar(2, 12.0)])
-    assert [step.seconds for step in parse(text, "nemo1").steps] == [10.0, 11.0, 12.0]
 
 
 def test_a_whole_log_is_valid_though_its_samples_are_rounded() -> None:
@@ -130,7 +119,15 @@ def test_samples_beyond_their_rounding_are_another_run() -> None:
     )
 
 
-def test_two_different_times_of_a_step_are_a_repeat() -> None:
+@pytest.mark.parametrize(
+    "text", ["Validation DataLoader 0: 100%|██| 1/1 [00:01<00:00, 1.2it/s]", "global_step=5.000", bar(2001)]
+)
+def test_other_bars_and_a_rounded_step_number_are_no_steps(text: str) -> None:
+    assert parse(text, "nemo1").steps == ()
+
+
+def test_two_different_times_of_a_step_are_a_repeat_and_the_same_loss_of_nan_is_none() -> None:
+    assert parse("\r".join([bar(3, loss=math.nan)] * 2), "nemo1").repeated == ()
     assert parse(f"{bar(2)}\r{bar(3, 10.1)}\r{bar(3, 12.1)}", "nemo1").repeated == (3,)
 
 
@@ -142,13 +139,6 @@ def test_a_loss_that_is_no_number(printed: str) -> None:
     text = re.sub(r"(?<=reduced_train_loss=)[\d.]+", printed, whole([10.07] * 50))
     said = problems(examples.case(), parse(text, "nemo1"), examples.baseline().statistic)
     assert said == ["the loss is not a finite number from step 0 on (50 steps)"]
-
-
-def test_drawn_again_with_a_loss_of_nan_is_no_repeat() -> None:
-    log = parse("\r".join([bar(3, loss=math.nan)] * 2), "nemo1")
-    assert log.repeated == ()
-    assert log.steps[0].loss is not None
-    assert math.isnan(log.steps[0].loss)
 
 
 def test_the_second_drawing_mends_the_first() -> None:
@@ -168,10 +158,3 @@ def test_a_bar_cut_short_never_states_another_time() -> None:
             for step in parse(text, "nemo1").steps:
                 assert (step.index, step.seconds in (3.59, None)) == (99, True), text
                 assert step.consumed_samples in (25600, None), text
-
-
-@pytest.mark.parametrize(
-    "text", ["Validation DataLoader 0: 100%|██| 1/1 [00:01<00:00, 1.2it/s]", "global_step=5.000"]
-)
-def test_other_bars_are_no_steps(text: str) -> None:
-    assert parse(text, "nemo1").steps == ()

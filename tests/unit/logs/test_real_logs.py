@@ -70,20 +70,10 @@ RUNS = {
 def judged(name: str, run: Run, *, seconds: float, log: Log | None = None) -> Judgement:
     """The run, or another `log`, against a baseline of so many seconds a step."""
     case = run.case
-    cell = Cell(
-        size=case.size,
-        dtype=case.dtype,
-        gpus=case.gpus,
-        tp=case.tp,
-        pp=case.pp,
-        cp=case.cp,
-        vp=case.vp,
-        mbs=case.mbs,
-        gbs=case.gbs,
-        step_time=seconds,
-        tokens_per_second=case.tokens_per_step / seconds,
-        mfu=40,
-    )
+    own = {
+        name: getattr(case, name) for name in ("size", "dtype", "gpus", "tp", "pp", "cp", "vp", "mbs", "gbs")
+    }
+    cell = Cell(**own, step_time=seconds, tokens_per_second=case.tokens_per_step / seconds, mfu=40)
     table = Table(
         release=case.release,
         gpu="h100",
@@ -132,10 +122,10 @@ def test_a_real_run_is_not_one_of_another_model(name: str) -> None:
 )
 def test_maxtexts_rates_are_the_models_by_either_count(name: str, counted: str) -> None:
     run = RUNS[name]
-    (line,) = [
-        text for text in judged(name, run, seconds=run.seconds).details if text.startswith("identity ")
-    ]
-    assert line.endswith(f"; its TFLOP/s are by {counted}")
+    details = judged(name, run, seconds=run.seconds).details
+    assert [
+        line.endswith(f"; its TFLOP/s are by {counted}") for line in details if line.startswith("identity ")
+    ] == [True]
 
 
 @pytest.mark.parametrize("name", ["maxtext-of-december-2024", "maxtext-0.2.4"])
@@ -148,17 +138,6 @@ def test_a_rate_is_by_one_count_throughout(name: str) -> None:
     found = judged(name, run, seconds=run.seconds, log=replace(log, steps=tuple(mixed)))
     assert found.verdict.kind is Kind.INVALID
     assert "step time x TFLOP/s is" in found.verdict.headline
-
-
-# Megatron-LM printed no rate there, but its arguments.
-def test_arguments_tell_the_model_without_a_rate() -> None:
-    run, log = RUNS["megatron_lm-0.19-each"], log_of("megatron_lm-0.19-each")
-    fast = "far below the median: step 9 (0.3734 s)"
-    assert judged("megatron_lm-0.19-each", run, seconds=run.seconds).verdict.remarks == (fast,)
-    fewer = replace(log, facts=tuple(fact for fact in log.facts if fact.name != "sequence_length"))
-    remarks = judged("megatron_lm-0.19-each", run, seconds=run.seconds, log=fewer).verdict.remarks
-    assert remarks[0] == fast
-    assert remarks[1].startswith("nothing in the log tells which model ran")
 
 
 DISPATCHED = "maxtext-of-december-2024"
@@ -236,9 +215,3 @@ def test_a_real_checkpoint_has_the_bytes_that_are_expected() -> None:
     assert SAVED.parameters == 125_262_336
     assert SAVED.checkpoint == 14 * SAVED.parameters
     assert 1_754_848_341 / SAVED.parameters == pytest.approx(14.01, abs=0.005)
-
-
-def test_a_real_checkpoint_is_not_one_of_another_model() -> None:
-    found = saved(_on_one_gpu(SAVED, layers=24), PACE)
-    assert found.verdict.kind is Kind.INVALID
-    assert "this case's layers is 24" in found.verdict.headline

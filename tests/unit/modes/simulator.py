@@ -175,6 +175,23 @@ def new_export(path: Path, version: str = "2026_2") -> sqlite3.Connection:
     return base
 
 
+COLUMNS = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "shortName"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end", "deviceId", "correlationId", "globalPid", "bytes", "copyKind"),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "globalTid", "correlationId", "nameId"),
+    "NVTX_EVENTS": ("start", "end", "eventType", "text", "textId", "globalTid"),
+    "StringIds": ("id", "value"),
+    "TARGET_INFO_SYSTEM_ENV": ("name", "value"),
+    "TARGET_INFO_GPU": ("id", "name"),
+    "TARGET_INFO_SESSION_START_TIME": ("utcTime",),
+}  # fmt: skip
+ENVIRONMENT = [
+    ("NvDriverVersion", "580.95.05"),
+    ("CudaDriverVersion", "13000"),
+    ("DeviceEnvironment", "HF_TOKEN=hf_not_for_anyone"),
+]
+
+
 def export(
     path: Path,
     *recorded: Recorded,
@@ -190,66 +207,29 @@ def export(
     def number(name: str) -> int:
         return names.setdefault(name, len(names) + 1)
 
+    rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in COLUMNS}
     for at, one in enumerate(recorded):
         gpu, pid = device + at, 0x1000000000000 + (4000 + at) * 0x1000000
-        insert(
-            base,
-            version,
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            (
-                "start",
-                "end",
-                "deviceId",
-                "streamId",
-                "correlationId",
-                "globalPid",
-                "demangledName",
-                "shortName",
-            ),
-            [(s, e, gpu, stream, c, pid, number(n), number(n)) for s, e, n, stream, c in one.kernels],
-        )
-        insert(
-            base,
-            version,
-            "CUPTI_ACTIVITY_KIND_MEMCPY",
-            ("start", "end", "deviceId", "correlationId", "globalPid", "bytes", "copyKind"),
-            [(s, e, gpu, c, pid, 1 << 20, 1) for s, e, c in one.copies],
-        )
-        insert(
-            base,
-            version,
-            "CUPTI_ACTIVITY_KIND_RUNTIME",
-            ("start", "end", "globalTid", "correlationId", "nameId"),
-            [(s, s + 1_200, pid + 1, c, number(n)) for s, n, c in one.calls],
-        )
-        insert(
-            base,
-            version,
-            "NVTX_EVENTS",
-            ("start", "end", "eventType", "text", "textId", "globalTid"),
-            [
-                (s, e, 59, None, number(n), pid + 1) if "XlaModule" in n else (s, e, 59, n, None, pid + 1)
-                for s, e, n in one.ranges
-            ],
-        )
-    insert(base, version, "StringIds", ("id", "value"), [(number, name) for name, number in names.items()])
+        rows["CUPTI_ACTIVITY_KIND_KERNEL"] += [
+            (s, e, gpu, stream, c, pid, number(n), number(n)) for s, e, n, stream, c in one.kernels
+        ]
+        rows["CUPTI_ACTIVITY_KIND_MEMCPY"] += [(s, e, gpu, c, pid, 1 << 20, 1) for s, e, c in one.copies]
+        rows["CUPTI_ACTIVITY_KIND_RUNTIME"] += [
+            (s, s + 1_200, pid + 1, c, number(n)) for s, n, c in one.calls
+        ]
+        rows["NVTX_EVENTS"] += [
+            (s, e, 59, *((None, number(n)) if "XlaModule" in n else (n, None)), pid + 1)
+            for s, e, n in one.ranges
+        ]
+    rows["StringIds"] = [(number, name) for name, number in names.items()]
+    rows["TARGET_INFO_SYSTEM_ENV"] = [("Hostname", host), *ENVIRONMENT]
+    rows["TARGET_INFO_GPU"] = [(n, "NVIDIA H100 80GB HBM3") for n in range(8)]
+    rows["TARGET_INFO_SESSION_START_TIME"] = [("2026-11-20T10:00:00",)]
+    for table, values in rows.items():
+        insert(base, version, table, COLUMNS[table], values)
     meta = "META_DATA_EXPORT" if "META_DATA_EXPORT" in _schema(version)[1] else "EXPORT_META_DATA"
     stated = [("EXPORT_PRODUCT_VERSION", "2026.2.1.210"), ("EXPORT_SCHEMA_VERSION", "3.25.0")]
     insert(base, version, meta, ("name", "value"), stated)
-    insert(
-        base,
-        version,
-        "TARGET_INFO_SYSTEM_ENV",
-        ("name", "value"),
-        [
-            ("Hostname", host),
-            ("NvDriverVersion", "580.95.05"),
-            ("CudaDriverVersion", "13000"),
-            ("DeviceEnvironment", "HF_TOKEN=hf_not_for_anyone"),
-        ],
-    )
-    insert(base, version, "TARGET_INFO_GPU", ("id", "name"), [(n, "NVIDIA H100 80GB HBM3") for n in range(8)])
-    insert(base, version, "TARGET_INFO_SESSION_START_TIME", ("utcTime",), [("2026-11-20T10:00:00",)])
     for table in drop:
         base.execute(f"DROP TABLE {table}")
     base.execute("COMMIT")

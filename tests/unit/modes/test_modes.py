@@ -46,14 +46,6 @@ def artefacts(*files: tuple[str, int, float], begun: float | None = 100.0) -> Ar
 EIGHT = [(f"profile_{4000 + rank}.nsys-rep", 5000, 160.0) for rank in range(8)]
 
 
-def test_eight_reports_of_eight_ranks_are_all() -> None:
-    assert artefact_problems(PROFILE, artefacts(*EIGHT, ("notes.txt", 0, 1.0)), nodes=1) == []
-
-
-def test_of_more_gpus_eight_ranks_are_profiled() -> None:
-    assert expected_reports(case("70b-profile-fp8-512gpus")) == 8
-
-
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -70,6 +62,9 @@ def test_of_more_gpus_eight_ranks_are_profiled() -> None:
 )
 def test_what_is_missing_is_named(files: list[tuple[str, int, float]], words: str) -> None:
     assert words in "; ".join(artefact_problems(PROFILE, artefacts(*files), nodes=1))
+    assert artefact_problems(PROFILE, artefacts(*EIGHT, ("notes.txt", 0, 1.0)), nodes=1) == []
+    assert expected_reports(case("70b-profile-fp8-512gpus")) == 8
+    assert artefact_problems(PROFILE, None, nodes=1) == ["nobody has looked at what it left on the cluster"]
 
 
 def test_a_pair_of_reports_is_told_apart_by_its_kinds() -> None:
@@ -78,10 +73,6 @@ def test_a_pair_of_reports_is_told_apart_by_its_kinds() -> None:
     one = artefacts((f"{stem}-prof.nsys-rep", 5000, 160.0), (f"{stem}-perf.nsys-rep", 5000, 99.0))
     assert artefact_problems(PGLE, both, nodes=8) == []
     assert "there is no profile perf of this job" in artefact_problems(PGLE, one, nodes=8)[0]
-
-
-def test_what_nobody_has_looked_at_is_no_evidence() -> None:
-    assert artefact_problems(PROFILE, None, nodes=1) == ["nobody has looked at what it left on the cluster"]
 
 
 def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROFILE) -> Judgement:
@@ -129,6 +120,13 @@ def test_a_damaged_answer_is_one_clear_error(text: str | bytes) -> None:
         parse_artefacts(text)
 
 
+def looked_at(folder: Path, marker: Path, before: str = "") -> Artefacts:
+    """What the script tells of a folder."""
+    script = before + listing(str(folder), str(marker))
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
+    return listed(Answer(done.returncode, done.stdout, done.stderr), "login", str(folder))
+
+
 def test_a_folder_is_listed_as_it_is(tmp_path: Path) -> None:
     folder, marker = tmp_path / "a 'folder'", tmp_path / ".marker"
     folder.mkdir()
@@ -137,20 +135,12 @@ def test_a_folder_is_listed_as_it_is(tmp_path: Path) -> None:
         (folder / name).write_text("x")
     (folder / "link.nsys-rep").symlink_to(folder / "one.nsys-rep")
     (folder / "deeper").mkdir()
-    done = subprocess.run(
-        ["bash"], input=listing(str(folder), str(marker)), capture_output=True, text=True, check=True
-    )
-    found = listed(Answer(0, done.stdout, ""), "login", str(folder))
+    found = looked_at(folder, marker)
     assert sorted((file.name, file.size) for file in found.files) == [("one.nsys-rep", 1), ("with blank", 1)]
     assert found.begun is not None
     assert all(file.modified >= found.begun for file in found.files)
-
-
-def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
-    script = listing(str(tmp_path / "none"), str(tmp_path / "none either"))
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
-    found = listed(Answer(0, done.stdout, ""), "login", "/x")
-    assert (found.files, found.begun) == ((), None)
+    gone = looked_at(tmp_path / "none", tmp_path / "none either")
+    assert (gone.files, gone.begun) == ((), None)
 
 
 def test_what_has_no_form_of_a_file_is_none_of_the_listing() -> None:
@@ -163,21 +153,16 @@ def test_what_has_no_form_of_a_file_is_none_of_the_listing() -> None:
 def test_a_folder_that_cannot_be_read_is_not_listed_in_part(tmp_path: Path) -> None:
     (tmp_path / "find").write_text("#!/bin/bash\necho 1.5 7 a.nsys-rep; echo 'cannot read b' >&2; exit 1\n")
     (tmp_path / "find").chmod(0o755)
-    script = f'PATH="{tmp_path}:$PATH"\n{listing(str(tmp_path), "/none")}'
-    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=False)
     with pytest.raises(Unreachable, match=r"could not be listed: .*cannot read b"):
-        listed(Answer(done.returncode, done.stdout, done.stderr), "login", str(tmp_path))
+        looked_at(tmp_path, Path("/none"), f'PATH="{tmp_path}:$PATH"\n')
+    for cut_off in ("", "files\n", "files\n1.0 5 a.nsys-rep\n"):
+        with pytest.raises(Unreachable, match="could not be listed"):
+            listed(Answer(0, cut_off, ""), "login", "/x")
 
 
 def test_without_the_moment_of_its_submission_no_file_is_the_jobs_own() -> None:
     found = artefact_problems(PROFILE, artefacts(*EIGHT, begun=None), nodes=1)
     assert "nobody knows which of the 8 files there are of this job" in "; ".join(found)
-
-
-@pytest.mark.parametrize("out", ["", "files\n", "files\n1.0 5 a.nsys-rep\n"])
-def test_a_listing_that_is_cut_off_tells_nothing(out: str) -> None:
-    with pytest.raises(Unreachable, match="could not be listed"):
-        listed(Answer(0, out, ""), "login", "/x")
 
 
 @pytest.mark.parametrize(

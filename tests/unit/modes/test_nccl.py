@@ -83,6 +83,18 @@ def test_the_calls_of_a_real_trace_are_all_counted(name: str) -> None:
     assert [row[2] for row in report["ranks"]] == [0, 1]
 
 
+def test_calls_behind_labels_of_launchers_and_both_ends_of_a_transfer_are_counted() -> None:
+    """A rank may send more often than another receives, so transfers say nothing about a trace that is cut."""
+    labels, transfers = real("labels"), real("transfers")
+    assert sums(labels) == {"AllGather": (3, 3 * 2359808 * 4 * 4), "AllReduce": (2, (7382228 + 7382228) * 4)}
+    long = "r24-02-22-23-29-0066-raycluster-lv52c-worker-l4-8-"
+    assert labels["hosts"] == ["node-1", "node-2", "node-3", f"{long}fqztx", f"{long}srrss"]
+    gathered = (1, 2 * 2097152 * 4)
+    sent = {"Send": (3, 3 * 2420736 * 4), "Recv": (1, 2420736 * 4)}
+    assert sums(transfers) == {**sent, "AllGather": gathered, "ReduceScatter": gathered}
+    assert transfers["uneven"] == []
+
+
 def test_what_the_ranks_of_real_traces_chose() -> None:
     """With what the recipes ask NCCL for, no rank is stated; on one node the network is chosen but not used."""
     recipe, sockets, shm = (real(f"{name}-2.28.9") for name in ("recipe", "sockets", "shm"))
@@ -96,33 +108,6 @@ def test_what_the_ranks_of_real_traces_chose() -> None:
     assert (recipe["world"], sockets["world"]) == (0, 2)
     assert [row[3] for row in recipe["ranks"]] == [None, None]
     assert [row[3] for row in sockets["ranks"]] == [0, 1]
-
-
-def test_labels_of_launchers() -> None:
-    report = real("labels")
-    assert sums(report) == {
-        "AllGather": (3, 3 * 2359808 * 4 * 4),
-        "AllReduce": (2, (7382228 + 7382228) * 4),
-    }
-    assert report["hosts"] == [
-        "node-1",
-        "node-2",
-        "node-3",
-        "r24-02-22-23-29-0066-raycluster-lv52c-worker-l4-8-fqztx",
-        "r24-02-22-23-29-0066-raycluster-lv52c-worker-l4-8-srrss",
-    ]
-
-
-def test_both_ends_of_a_transfer_are_counted_and_none_compared() -> None:
-    """A rank may send more often than another receives, so transfers say nothing about a trace that is cut."""
-    report = real("transfers")
-    assert sums(report) == {
-        "Send": (3, 3 * 2420736 * 4),
-        "Recv": (1, 2420736 * 4),
-        "AllGather": (1, 2 * 2097152 * 4),
-        "ReduceScatter": (1, 2 * 2097152 * 4),
-    }
-    assert report["uneven"] == []
 
 
 @pytest.mark.parametrize(
