@@ -11,8 +11,11 @@ import pytest
 
 from fixtures.backends.section import Limits
 from fixtures.backends.slurm.backend import SlurmBackend
+from fixtures.fleet import isolate as isolating
 from fixtures.fleet.controller import Fleet
 from fixtures.fleet.isolate import LEAVES
+from fixtures.fleet.job import TrackedJob
+from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Budget, Isolation, Policy, PricedCase
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
@@ -278,6 +281,22 @@ def test_a_session_that_is_stopped_cancels_the_probes_and_keeps_the_case(
     assert first.failure == "interrupted"
     assert {job.message for job in others} == {"the session was stopped; it was never submitted"}
     assert not any(entry.may_run for entry in session.ledger.entries())
+
+
+def test_a_session_that_is_stopped_between_two_rounds_begins_no_further_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unended = isolating.unended
+
+    def look(jobs: TrackedJobs, case: TrackedJob) -> list[TrackedJob]:
+        running = unended(jobs, case)
+        jobs.state.stopping = bool(probes(session)) and not running
+        return running
+
+    session = start(NARROW, policy=policy())
+    monkeypatch.setattr(isolating, "unended", look)
+    assert ended_well(session)
+    assert {job.round for job in probes(session)} == {1}
 
 
 # After a kill
