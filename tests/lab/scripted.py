@@ -45,7 +45,7 @@ def ending(state: str, share: float = 0.3) -> Timeline:
 class Fault:
     """What a tool does for its first `calls` calls, or for all: waits `seconds`, then fails with `error`, if any.
 
-    `silent`: it does nothing, says nothing (but banners) and succeeds.
+    `silent`: it does nothing, says nothing and succeeds.
     """
 
     error: str = ""
@@ -59,10 +59,10 @@ class Script:
     """What the scheduler plays.
 
     The jobs: `timeline`; `ends`: with its last state a job is over; `forget_after`: seconds until the controller
-    drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another user's job, of this name; `plugin`: the name that a plug-in gives it; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
+    drops it then; `traceback` and `complaints`: what its tasks and srun say at its end; `kind`: "", "array" or "het"; `renamed`: the id has passed to another user's job, of this name; `cluster`: where sbatch sends it; `reason`, `exit_code` and `nodes` as printed.
     The tools: `faults` by tool (an sbatch that fails or hangs has made its job all the same); `appears_after`:
-    seconds until the controller knows a job; `reply`: what sbatch prints; `stdout` and `stderr`: banners of every
-    tool; `cancel_ignored`: scancel succeeds and nothing happens. sacct: `accounted`: the state it says, whatever is
+    seconds until the controller knows a job; `reply`: what sbatch prints;
+    `cancel_ignored`: scancel succeeds and nothing happens. sacct: `accounted`: the state it says, whatever is
     true; `purged`: it knows no job.
     """
 
@@ -73,7 +73,6 @@ class Script:
     complaints: str = ""
     kind: str = ""
     renamed: str = ""
-    plugin: str = ""
     cluster: str = ""
     reason: str = "None"
     exit_code: str = "0:0"
@@ -81,8 +80,6 @@ class Script:
     faults: Mapping[str, Fault] = field(default_factory=dict)
     appears_after: float = 0
     reply: str = "{id}"
-    stdout: str = ""
-    stderr: str = ""
     cancel_ignored: bool = False
     accounted: str = ""
     purged: bool = False

@@ -302,7 +302,7 @@ def turn(scheduler: Scheduler, tool: str) -> Fault:
 
 def named(scheduler: Scheduler, job: Job) -> str:
     """The name under which the tools show a job. Its id passes to another one once squeue has shown it."""
-    name: str = scheduler.script["plugin"] or job["name"]
+    name: str = job["name"]
     if scheduler.calls("squeue") > 1 and scheduler.script["renamed"]:
         name = scheduler.script["renamed"]
     return name
@@ -335,8 +335,6 @@ def main(folder: Path, tool: str, argv: list[str]) -> None:
         with (folder / "calls.jsonl").open("a") as calls:
             calls.write(json.dumps(call) + "\n")
         fault = turn(scheduler, tool)
-        sys.stdout.write(scheduler.script["stdout"])
-        sys.stderr.write(scheduler.script["stderr"])
         try:
             with contextlib.redirect_stdout(reply):
                 TOOLS[tool](scheduler, argv, fault)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
-from tests.lab.test_slurm_lab import until
+from tests.system.support import until
 
 
-def submit(lab: SlurmLab, stage: Stage, nodes: int, folder: Path | None = None, **variables: str) -> int:
-    """The README's command line, run in `folder`; the job's id."""
+def submit(lab: SlurmLab, stage: Stage, nodes: int, **variables: str) -> int:
+    """The README's command line; the job's id."""
     environment = {**lab.environment, "STAGE_PATH": str(stage.path), "MODEL_SIZE": "340b", **variables}
     done = subprocess.run(
         ["sbatch", "--parsable", "--gres=gpu:8", "-N", str(nodes), str(stage.path / "launch.sh")],
-        cwd=folder or stage.path,
+        cwd=stage.path,
         env=environment,
         capture_output=True,
         text=True,
@@ -28,8 +28,8 @@ def submit(lab: SlurmLab, stage: Stage, nodes: int, folder: Path | None = None, 
 
 def end_of(lab: SlurmLab, *jobs: int) -> list[str]:
     """The last states of these jobs, once none is left."""
-    until("the jobs ended", lambda: not {job.id for job in lab.squeue()} & set(jobs))
-    until("they are in the completion log", lambda: set(jobs) <= {job.id for job in lab.jobs_ever()})
+    until(lambda: not {job.id for job in lab.squeue()} & set(jobs), "the jobs ended")
+    until(lambda: set(jobs) <= {job.id for job in lab.jobs_ever()}, "they are in the completion log")
     return [job.state for job in lab.jobs_ever() if job.id in jobs]
 
 
@@ -45,39 +45,10 @@ def test_jobs_of_the_recipes_own_name_wait_for_each_other(slurm_lab: SlurmLab, t
         def found() -> dict[int, tuple[str, str, str]]:
             return {job.id: (job.name, job.state, job.reason) for job in slurm_lab.squeue() if job.id in jobs}
 
-        until("one runs and one waits for it", lambda: found() == expected)
+        until(lambda: found() == expected, "one runs and one waits for it")
     finally:
         slurm_lab.run("scancel", *map(str, jobs))
     end_of(slurm_lab, *jobs)
-
-
-def test_null_gpus_a_node_as_the_readme_has_it_end_the_job(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
-    job = submit(slurm_lab, stage, 16, SLURM_GPUS_PER_NODE="null")
-    assert end_of(slurm_lab, job) == ["FAILED"]
-    assert "null: unbound variable" in (stage.path / f"slurm-{job}.out").read_text()
-
-
-def test_from_another_folder_the_settings_are_not_found(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4")
-    job = submit(slurm_lab, stage, 16, tmp_path)
-    assert end_of(slurm_lab, job) == ["FAILED"]
-    assert "./configure.sh: No such file" in (tmp_path / f"slurm-{job}.out").read_text()
-
-
-def test_an_srun_that_does_not_know_srun_output_writes_elsewhere(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    knows = b"SRUN_OUTPUT" in Path("/usr/bin/srun").read_bytes()
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", real_step=0.0)
-    job = submit(slurm_lab, stage, 16, DTYPE="bf16")
-    assert end_of(slurm_lab, job) == ["COMPLETED"]
-    log = stage.path / f"results/24.11/bf16/340b/128/log-nemo_nemotron4_340b_128_{job}.out"
-    other = stage.path / f"slurm-{job}.out"
-    assert log.exists() is knows
-    text = (log if knows else other).read_text(errors="replace")
-    assert (
-        "GSW: MODEL=nemotron4 FRAMEWORK=nemo MODEL_SIZE=340b JOB_NUM_NODES=16 GPUS_PER_NODE=8 DTYPE=bf16"
-        in text
-    )
 
 
 def test_nemotron_draws_one_bar_over_itself(slurm_lab: SlurmLab, tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ Whatever breaks: no job is left, none is submitted twice, and the session ends w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from tests.lab.jobs import LabJob
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.forks import Session
-from tests.system.support import GUARD, TOKEN, Run, finish, site_file, start, until
+from tests.system.support import GUARD, TOKEN, Run, finish, pacemark, signal_group, site_file, start, until
 
 CASE = "llama3/8b-bf16-8gpus"
 NEMOTRON = "nemotron4/340b-bf16-128gpus"
@@ -90,10 +93,32 @@ class Trial:
         assert len(names) == len(set(names)), f"submitted twice: {names}\n{result.out}"
         return result
 
-    def kill(self) -> None:
-        """kill -9: nobody can clean up."""
+    def passed(self) -> str:
+        """Its end: the case passed, by one job; what the session printed."""
+        result = self.end()
+        assert result.verdicts == {self.case: "passed"}, result.out
+        assert len(self.jobs()) == 1
+        return result.out
+
+    def blamed(self) -> str:
+        """Its end: the case is infrastructure; its headline."""
+        result = self.end()
+        assert result.verdicts == {self.case: "infrastructure"}, result.out
+        headline: str = result.case(self.case)["headline"]
+        return headline
+
+    def house(self, *command: str) -> Run:
+        """`--sweep` and the like."""
+        return pacemark("suites", *command, "--site", str(self.site), results=self.results)
+
+    def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
-        self.process.kill()
+        signal_group(self.process, number)
+
+    def kill(self) -> None:
+        """kill -9 of the session and its workers: nobody can clean up."""
+        self.signal(signal.SIGKILL)
+        assert self.process is not None
         self.process.communicate()
 
     def clear(self) -> None:
@@ -176,6 +201,18 @@ class Trial:
         """A gate before (or behind) one of the tools on the login node; open until it is shut."""
         self.tools.mkdir(exist_ok=True)
         return Gate(self.tools, tool, after=after)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of 12 MB at this place."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "pacemark-lab", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        # Lazily: whoever still writes to it must not keep it in place.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def mend(lab: SlurmLab) -> None:

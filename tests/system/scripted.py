@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.lab.scripted import Fault, Script, ScriptedLab
-from tests.system import forks
+from tests.lab.scripted import Script, ScriptedLab
 from tests.system.support import Run, finish, login, signal_group, site_file, start, until
 
 RECIPE = "maxtext_llama2"
@@ -66,13 +63,9 @@ def play(
     recipe: str = RECIPE,
     limits: Mapping[str, float] = MappingProxyType({}),
     interrupt: str = "",
-    then: Sequence[tuple[str, Script]] = (),
     **keys: str,
 ) -> Session:
-    """Run the case against this script; with `interrupt`, Ctrl-C is sent once its job runs and the session has printed this.
-
-    `then`: once the session has printed each of these, its script is played.
-    """
+    """Run the case against this script; with `interrupt`, Ctrl-C is sent once its job runs and the session has printed this."""
     select = _selection(lab, tmp_path, script, recipe, limits, keys)
     results = tmp_path / "results"
     began = time.monotonic()
@@ -82,49 +75,12 @@ def play(
                 until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
                 until(lambda: interrupt in process.said(), interrupt)
                 signal_group(process, signal.SIGINT)
-            for words, other in then:
-                until(partial(_has_printed, process, words), words)
-                lab.play(other)
             run = finish(process, results, BOUND)
         finally:
             process.kill()
     session = Session(run, run.case(f"{recipe}/{CELL}"), time.monotonic() - began)
     require_good_manners(lab, session)
     return session
-
-
-def _has_printed(process: forks.Session, words: str) -> bool:
-    return words in process.said()
-
-
-def vanish(lab: ScriptedLab, tmp_path: Path, script: Script, strike: Callable[[], object]) -> Run:
-    """Run the case, and call `strike`, which takes its results away, once its job runs."""
-    select, results = _selection(lab, tmp_path, script, RECIPE, {}, {}), tmp_path / "results"
-    with start(*select, results=results) as process:
-        try:
-            until(lambda: "RUNNING" in lab.jobs().values(), "the job runs")
-            until(lambda: SUBMITTED in process.said(), SUBMITTED)
-            strike()
-            return finish(process, results, BOUND)
-        finally:
-            process.kill()
-
-
-def killed_before_the_first_list(lab: ScriptedLab, tmp_path: Path, script: Script) -> tuple[str, ...]:
-    """Run the case, and end the session by kill -9 as soon as it knows its job, before squeue has listed any.
-
-    The lab goes on with this script. Returns the selection for the next session.
-    """
-    hanging = replace(script, faults={"squeue": Fault(seconds=FOR_EVER)})
-    select, results = _selection(lab, tmp_path, hanging, RECIPE, {}, {}), tmp_path / "results"
-    with start(*select, results=results) as process:
-        try:
-            until(lambda: SUBMITTED in process.said(), "the answer of sbatch")
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-    lab.play(script)
-    return select
 
 
 def _selection(

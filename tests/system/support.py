@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from plugins.record.stored import read_summary
 from tests.lab import daemons
+from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
 from tests.system.forks import GUARD as GUARD
 from tests.system.forks import OPTIONS, Forks, Session
@@ -158,6 +159,14 @@ def site_file(lab: LoginNode, stage: Stage, folder: Path, *, limits: str = "", *
     path = folder / "site.yaml"
     path.write_text("site: lab\nslurm:\n" + "".join(f"  {key}: {value}\n" for key, value in section.items()))
     return path
+
+
+def on_slurm(
+    lab: SlurmLab, folder: Path, *arguments: str, keys: dict[str, str] | None = None, **knobs: Any
+) -> Run:
+    """A session on a stage with these knobs; `keys` as of `site_file`."""
+    site = site_file(lab, lab.stage(folder.name, **knobs), folder, **(keys or {}))
+    return pacemark(*arguments, "--site", str(site), results=folder / "results")
 
 
 def login(lab: LoginNode, more: str = "") -> str:

@@ -43,10 +43,15 @@ def test_cases_that_wait(slurm_lab: SlurmLab, tmp_path: Path, capsys: pytest.Cap
     assert "\nmet: Ctrl-C leaves no job: 0 left" in capsys.readouterr().out
 
 
-def test_requests_on_kubernetes(kubernetes_lab: KubernetesLab, tmp_path: Path) -> None:
-    asked = kube.session(kubernetes_lab, tmp_path / "bench", 1)
+def test_requests_do_not_grow_with_the_time_in_the_queue(
+    kubernetes_lab: KubernetesLab, tmp_path: Path
+) -> None:
+    """What a job needs: its check, JobSet and ConfigMap, its end and its deletion; what all share comes on top."""
+    asked = kube.session(kubernetes_lab, tmp_path / "bench", 4, wait=12)
     assert asked.left == 0
-    assert asked.requests["get pods/log"] > 0
+    assert asked.waiting <= 2, asked.requests
+    assert asked.besides_logs <= 30 + 4 * 8, asked.requests
+    assert 0 < asked.requests["get pods/log"] <= kube.LOGS_A_JOB * asked.jobs, asked.requests
 
 
 @pytest.mark.usefixtures("small")

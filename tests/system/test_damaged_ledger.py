@@ -40,12 +40,7 @@ def lost_tail(folder: Path) -> None:
     (folder / JOBS_LOG).write_bytes(b"".join(lines[:2]))
 
 
-def lost_plan(folder: Path) -> None:
-    lines = (folder / JOBS_LOG).read_bytes().splitlines(keepends=True)
-    (folder / JOBS_LOG).write_bytes(b"".join(lines[2:]))
-
-
-DAMAGES = [torn_tail, flipped_bytes, lost_tail, lost_plan]
+DAMAGES = [torn_tail, flipped_bytes, lost_tail]
 
 
 def killed(lab: ScriptedLab, tmp_path: Path, site: Path, script: Script = LONG) -> Path:
@@ -110,17 +105,6 @@ def test_a_resumed_run_goes_on_with_its_job_whatever_became_of_the_ledger(
     assert "Traceback" not in resumed.out
     assert resumed.case(f"{RECIPE}/{CELL}")["verdict"] == "passed", resumed.out
     assert resumed.case(f"{RECIPE}/{CELL}")["job"]["id"] == "4711"
-    assert len(scripted_lab.calls("sbatch")) == 1
-
-
-def test_a_run_of_which_no_line_is_whole_is_named(scripted_lab: ScriptedLab, tmp_path: Path) -> None:
-    site = site_of(scripted_lab, RECIPE, tmp_path, launch_minutes="0.5")
-    folder = killed(scripted_lab, tmp_path, site)
-    (folder / JOBS_LOG).write_bytes(b"")
-    for command in (["suites", "--sweep"], [*SELECT, "--resume", "latest"]):
-        said = ask(site, tmp_path, *command)
-        assert said.status == (1 if "--sweep" in command else 4), said.out
-        assert f"jobs that it may have left have names that begin with pacemark-{folder.name}" in said.out
     assert len(scripted_lab.calls("sbatch")) == 1
 
 

@@ -1,15 +1,17 @@
-"""The AKS recipe's set-up on a real control plane: its Jobs by the real Job controller, their scripts really run."""
+"""The AKS recipe's set-up and storage on a real control plane: its Jobs by the real Job controller, their scripts really run."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from plugins.base.errors import SubmitError
 from plugins.record.job import Phase
 from tests.lab.k8s import manifests
+from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.gpt3_site import JOB, STAGES, Site, follow
 from tests.system.kube import aks_site, nothing_is_left
@@ -78,22 +80,6 @@ def test_a_session_that_died_is_followed_by_one_that_goes_on(site: Site, hub: Hu
     assert third.lacks(2) == []
 
 
-def test_a_session_that_died_between_a_job_and_its_scripts_is_followed_by_one_that_makes_them(
-    site: Site, hub: Hub
-) -> None:
-    site.claim()
-    first = site.session()
-    bare, _ = first._contract.stage_documents("download", JOB)
-    made = site.lab.api.create(bare)
-    until(lambda: len(site.pods_of("download")) == 4, "the pods that wait")
-    second = site.session()
-    job = second.provision("pacemark-20261121-130000-0002.gpt3_aks-setup")
-    assert follow(second, job)[-1].phase is Phase.SUCCEEDED
-    assert site.items("jobs")[f"{first.id}-download"]["metadata"]["uid"] == made["metadata"]["uid"]
-    second.end(job)
-    until(lambda: set(site.items("configmaps")) == {"kube-root-ca.crt"}, "no scripts are left")
-
-
 def test_a_pod_that_is_killed_is_replaced_and_goes_on(site: Site, hub: Hub) -> None:
     site.claim()
     hub.tickets = threading.Semaphore(2)
@@ -128,86 +114,6 @@ def test_a_stage_that_fails_is_told_with_its_pod_and_its_last_lines(site: Site, 
     assert site.session("check", dataset="again/preprocessed").lacks(2) == []
 
 
-def test_a_failed_stage_is_begun_anew_by_the_next_session_and_no_other(site: Site, hub: Hub) -> None:
-    site.claim()
-    first = site.session()
-    job = first.provision(JOB)
-    until(lambda: (site.volume() / "bpe" / "vocab.json").exists(), "the tokenizer")
-    (site.volume() / "bpe" / "vocab.json").rename(site.volume() / "away.json")
-    assert follow(first, job)[-1].raw == "Failed in preprocess"
-    (site.volume() / "away.json").rename(site.volume() / "bpe" / "vocab.json")
-    before = {name: item["metadata"]["uid"] for name, item in site.items("jobs").items()}
-    # As after kill -9 nobody took them away.
-    second = site.session()
-    assert follow(second, second.provision(JOB))[-1].phase is Phase.SUCCEEDED
-    after = {name: item["metadata"]["uid"] for name, item in site.items("jobs").items()}
-    assert [name.rpartition("-")[2] for name in before if before[name] != after[name]] == ["preprocess"]
-
-
-def test_two_selections_for_one_folder_do_not_meet(site: Site, hub: Hub) -> None:
-    site.claim()
-    hub.tickets = threading.Semaphore(0)
-    first = site.session()
-    first.provision(JOB)
-    with pytest.raises(
-        SubmitError, match=r"prepares another data set in that folder now .*files 9.* and .*files 8"
-    ):
-        site.session(files="8").provision(JOB)
-    hub.tickets.release(100)
-
-
-def test_a_count_that_cannot_be_made_says_why_and_ends_with_the_session(site: Site) -> None:
-    site.claim()
-    session = site.session("check", pool="none")
-
-    def looks() -> int:
-        """How often the session has listed the pods."""
-        requests = site.lab.requests(site.namespace)
-        return sum(
-            (entry["verb"], entry.get("objectRef", {}).get("resource")) == ("list", "pods")
-            for entry in requests
-        )
-
-    over = threading.Event()
-
-    def close() -> None:
-        until(lambda: over.is_set() or "Unschedulable" in str(site.items("pods")), "the scheduler said why")
-        before = looks()
-        until(lambda: over.is_set() or looks() > before + 1, "the session has looked again")
-        session.close()
-
-    closing = threading.Thread(target=close)
-    closing.start()
-    try:
-        (lack,) = session.lacks(2)
-    finally:
-        over.set()
-        closing.join()
-    assert "could not be counted: Unschedulable: 0/128 nodes are available" in lack
-    assert "can mount that claim on {'agentpool': 'none'}" in lack
-    until(lambda: not site.items("jobs"), "the count is gone")
-
-
-def test_a_count_that_the_cluster_refuses_is_told_within_seconds_and_leaves_nothing(site: Site) -> None:
-    site.claim()
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    site.lab.api.merge(f"/api/v1/namespaces/{site.namespace}", {"metadata": {"labels": labels}})
-    (lack,) = site.session("check").lacks(2)
-    assert "could not be counted: FailedCreate: " in lack
-    assert "Error creating: pods " in lack
-    assert 'violates PodSecurity "restricted:latest": ' in lack
-    until(lambda: not site.items("jobs") and not site.items("pods"), "the count is gone")
-    until(lambda: set(site.items("configmaps")) == {"kube-root-ca.crt"}, "its script is gone")
-
-
-def test_a_user_without_the_roles_is_told_which(site: Site) -> None:
-    site.claim()
-    site.users["nobody"] = site.lab.user(site.namespace, "nobody", [])
-    (lack,) = site.session("nobody").lacks(2)
-    assert "permission is missing" in lack
-    assert "kubectl apply -f docs/rbac/pytorchjob.yaml" in lack
-
-
 def test_a_session_makes_the_data_and_then_trains_on_them(
     site: Site, kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
@@ -231,3 +137,78 @@ def test_a_session_makes_the_data_and_then_trains_on_them(
     assert "running the recipe's own set-up" in result.out
     assert len(list((site.volume() / "preprocessed").glob("*.bin"))) == 5
     nothing_is_left(kubernetes_lab, namespace)
+
+
+class Driver:
+    """Stands in for a CSI driver: gives every claim of its class a volume, after a while."""
+
+    def __init__(self, lab: KubernetesLab, namespace: str, name: str) -> None:
+        self._lab, self._namespace, self._over = lab, namespace, threading.Event()
+        document = {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": name},
+            "spec": {},
+        }
+        lab.api.apply(document)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/persistentvolumeclaims"
+        while not self._over.wait(1.0):
+            for claim in self._lab.api.get(path)["items"]:
+                if claim["status"].get("phase") == "Pending" and claim["spec"].get("storageClassName"):
+                    self._give(claim)
+
+    def _give(self, claim: dict[str, Any]) -> None:
+        metadata, spec = claim["metadata"], claim["spec"]
+        volume = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pvc-{metadata['uid']}"},
+            "spec": {
+                "accessModes": spec["accessModes"],
+                "storageClassName": spec["storageClassName"],
+                "capacity": spec["resources"]["requests"],
+                "hostPath": {"path": "/data"},
+                "claimRef": {key: metadata[key] for key in ("name", "namespace", "uid")},
+            },
+        }
+        try:
+            self._lab.api.create(volume)
+        except ApiError as error:
+            assert error.status == 409  # noqa: PT017 - made a moment ago
+
+
+def test_storage_is_made_where_it_is_missing_and_left_alone_where_it_is(site: Site, hub: Hub) -> None:
+    lustre = {"storage": "amlfs", "tier": "250", "capacity": "8"}
+    session = site.session(**lustre)
+    (lack,) = session.lacks(2)
+    assert f"the claim shared-storage-pvc in namespace {site.namespace} is missing" in lack
+    with pytest.raises(SubmitError, match="`storage` does not say what to make"):
+        site.session().provision(JOB)
+    with pytest.raises(SubmitError, match=r"CSI driver azurelustre.csi.azure.com is not on the cluster"):
+        session.provision(JOB)
+    driver = Driver(site.lab, site.namespace, "azurelustre.csi.azure.com")
+    try:
+        with pytest.raises(SubmitError, match="bind pacemark-provision to this user"):
+            site.session("check", **lustre).provision(JOB)
+        job = session.provision(JOB)
+        seen = follow(session, job)
+    finally:
+        driver.stop()
+        site.lab.api.delete("/apis/storage.k8s.io/v1/csidrivers/azurelustre.csi.azure.com")
+    assert seen[-1].phase is Phase.SUCCEEDED, seen
+    kind = site.lab.api.get("/apis/storage.k8s.io/v1/storageclasses/pacemark-amlfs-250-zone-1")
+    assert kind["parameters"]["sku-name"] == "AMLFS-Durable-Premium-250"
+    claim = site.items("persistentvolumeclaims")[manifests.CLAIM]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "8Ti"
+    # Asked for another size, the claim stays what it is.
+    again = site.session(**{**lustre, "capacity": "16"})
+    again.end(again.provision(JOB))
+    assert site.items("persistentvolumeclaims")[manifests.CLAIM] == claim

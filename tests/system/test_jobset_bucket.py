@@ -1,25 +1,29 @@
-"""Steps from the bucket: the pod of rank 0 is gone before its log was read to the end. A real cluster, a real client."""
+"""Steps from the bucket, where the pod of rank 0 is gone before its log was read to the end, and the bucket through its own client."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
-import os
 import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import socket
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fixtures.backends.base import LogCopy, LogPlace
+from fixtures.backends.kubernetes import gcs
+from fixtures.backends.kubernetes.facts import Pod
+from fixtures.backends.kubernetes.gcs import Storage, Unreadable, fetch
 from tests.lab.buckets import BucketLab
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import Gate
-from tests.system.kube import CASE, SELECT, gke_site, items, nothing_is_left, user
-from tests.system.support import Run, finish, pacemark, signal_group, start, until
+from tests.system.kube import CASE, user
+from tests.system.kube_trial import KubeTrial, MakeTrial
+from tests.system.support import GUARD, NO_STORAGE, until
+
+NOBODY = Path("requirements.txt")
 
 
 @pytest.fixture
@@ -29,73 +33,35 @@ def bucket(bucket_lab: BucketLab, namespace: str) -> str:
     return namespace
 
 
-class Trial:
-    """A session that is held while its job goes on to the end and loses its pods; then it looks."""
-
-    def __init__(
-        self, lab: KubernetesLab, namespace: str, folder: Path, suite: str, gate: Gate, url: str
-    ) -> None:
-        values = {"image": "registry.test/nemo_workload:24.07", "bucket": namespace}
-        recipes = {"llama3_gke": {"values": values}}
-        kubeconfig = str(gate.kubeconfig(user(lab, namespace)))
-        self.site = gke_site(lab, namespace, folder, kubeconfig=kubeconfig, recipes=recipes)
-        self.select = (suite, *SELECT)
-        self.results = folder / "results"
-        self.environment = {"STORAGE_EMULATOR_HOST": url}
-        self.said = b""
-        self._held = folder / "held"
-        self._lab, self._namespace, self._gate = lab, namespace, gate
-
-    def begin(self, environment: dict[str, str] | None = None, **knobs: Any) -> None:
-        """Start the session, and hold it once it has read some steps; the job waits meanwhile."""
-        self._held.touch()
-        self._lab.set(self._namespace, held_at=10, held_by=str(self._held), **knobs)
-        env = {**self.environment, **(environment or {})}
-        self.process = start(*self.select, "--site", str(self.site), results=self.results, env=env)
-        log = self.results / "latest" / CASE / "log.txt"
-        until(lambda: log.exists() and log.read_text().count(" global_step : ") > 5, "the first steps")
-        signal_group(self.process, signal.SIGSTOP)
-        # The system would keep for it what comes by the connection that follows the log.
-        self._gate.cut()
-
-    def lose_the_pod(self) -> str:
-        """Let the job go on to its end, and its pod of rank 0 go; returns where NeMo has put its file."""
-        self._held.unlink()
-        until(lambda: "terminalState" in self._jobset().get("status", {}), "the job's end")
-        (pod,) = [pod for pod in items(self._lab, self._namespace, "pod") if "-workload-0-0-" in _name(pod)]
-        # What tells the file of an earlier life from that of this one.
-        assert pod["status"]["startTime"]
-        self.said = next(
-            (self._lab.root / "pods" / self._namespace / pod["metadata"]["uid"]).glob("workload.0.log")
-        ).read_bytes()
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
-        self._lab.api.delete(f"{path}/{_name(pod)}")
-        until(
-            lambda: _name(pod) not in map(_name, items(self._lab, self._namespace, "pod")), "the pod is gone"
-        )
-        return (
-            f"gs://{self._namespace}/nemo-experiments/{_name(self._jobset())}/dllogger/rank-0/dllogger.json"
-        )
-
-    def go_on(self) -> Run:
-        os.killpg(self.process.pid, signal.SIGCONT)
-        return finish(self.process, self.results)
-
-    def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
-
-    def resume(self) -> Run:
-        arguments = (*self.select, "--resume", "latest", "--site", str(self.site))
-        return pacemark(*arguments, results=self.results, env=self.environment)
-
-    def _jobset(self) -> dict[str, Any]:
-        (jobset,) = items(self._lab, self._namespace, "jobset")
-        return jobset
+@pytest.fixture
+def trial(kubernetes_lab: KubernetesLab, namespace: str, gate: Gate, kube_trial: MakeTrial) -> KubeTrial:
+    """A session by way of the gate, with a bucket of its namespace's name."""
+    values = {"image": "registry.test/nemo_workload:24.07", "bucket": namespace}
+    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
+    return kube_trial(keys={"kubeconfig": kubeconfig, "recipes": {"llama3_gke": {"values": values}}})
 
 
-def _name(item: dict[str, Any]) -> str:
-    return str(item["metadata"]["name"])
+def begin(trial: KubeTrial, gate: Gate, storage: BucketLab, **knobs: int) -> None:
+    """Start the session, and stop it once it has read some steps; the job waits meanwhile."""
+    trial.knobs |= knobs
+    trial.hold(10).start(env={"STORAGE_EMULATOR_HOST": storage.url}).until_steps(6)
+    trial.signal(signal.SIGSTOP)
+    # The system would keep for it what comes by the connection that follows the log.
+    gate.cut()
+
+
+def lose_the_pod(trial: KubeTrial) -> tuple[str, bytes]:
+    """Let the job go on to its end, and its pod of rank 0 go: where NeMo has put its file, and what the pod said."""
+    trial.let_go()
+    until(trial.jobset_ended, "the job's end")
+    pod = trial.pod()
+    # What tells the file of an earlier life from that of this one.
+    assert pod["status"]["startTime"]
+    said, name = trial.lab.log_of(pod).read_bytes(), pod["metadata"]["name"]
+    trial.lab.api.delete(f"/api/v1/namespaces/{trial.namespace}/pods/{name}")
+    until(lambda: name not in [each["metadata"]["name"] for each in trial.items("pod")], "the pod is gone")
+    job = trial.jobset()["metadata"]["name"]
+    return f"gs://{trial.namespace}/nemo-experiments/{job}/dllogger/rank-0/dllogger.json", said
 
 
 def in_the_bucket(said: bytes) -> bytes:
@@ -121,36 +87,18 @@ def _value(text: str) -> object:
         return text.strip()
 
 
-@pytest.fixture
-def trial(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    tmp_path: Path,
-    small: str,
-    gate: Gate,
-    bucket_lab: BucketLab,
-) -> Trial:
-    return Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
-
-
-@pytest.mark.parametrize(("code", "state"), [(0, "Completed"), (1, "Failed")])
 def test_the_bucket_has_what_a_pod_that_is_gone_can_no_longer_tell(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    bucket: str,
-    bucket_lab: BucketLab,
-    trial: Trial,
-    code: int,
-    state: str,
+    bucket: str, bucket_lab: BucketLab, trial: KubeTrial, gate: Gate
 ) -> None:
-    trial.begin(exit_code_after=code)
-    url = trial.lose_the_pod()
-    written = in_the_bucket(trial.said)
+    begin(trial, gate, bucket_lab, exit_code_after=1)
+    url, said = lose_the_pod(trial)
+    written = in_the_bucket(said)
     bucket_lab.put(url, written)
-    result = trial.go_on()
+    trial.signal(signal.SIGCONT)
+    result = trial.end()
     case = result.case(CASE)
     assert (result.status, case["verdict"]) == (0, "passed"), result.out
-    assert (case["job"]["state"], case["job"]["attempts"]) == (state, 1)
+    assert (case["job"]["state"], case["job"]["attempts"]) == ("Failed", 1)
     remark = next(remark for remark in case["remarks"] if "gs://" in remark)
     # The pod or, while its end has not been heard of, its log.
     assert " is gone" in remark
@@ -160,166 +108,130 @@ def test_the_bucket_has_what_a_pod_that_is_gone_can_no_longer_tell(
     assert (folder / "log.txt").read_bytes() == written
     assert 5 < (folder / "log.own.txt").read_text().count(" global_step : ") < 50
     assert len((folder / "steps.csv").read_text().splitlines()) == 51
-    nothing_is_left(kubernetes_lab, namespace)
 
 
-@pytest.mark.parametrize(("code", "words"), [(0, "to 49 are missing: "), (1, "ended Failed")])
 def test_without_the_file_it_is_infrastructure_as_ever_and_says_what_was_tried(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial, code: int, words: str
+    bucket: str, bucket_lab: BucketLab, trial: KubeTrial, gate: Gate
 ) -> None:
-    trial.begin(exit_code_after=code)
-    url = trial.lose_the_pod()
-    result = trial.go_on()
+    begin(trial, gate, bucket_lab)
+    url, _ = lose_the_pod(trial)
+    trial.signal(signal.SIGCONT)
+    result = trial.end()
     case = result.case(CASE)
     assert case["verdict"] == "infrastructure", result.out
-    assert words in case["headline"]
+    assert "to 49 are missing: " in case["headline"]
     (remark,) = case["remarks"]
     assert f"{url} cannot be read instead: there is no such object" in remark
-    nothing_is_left(kubernetes_lab, namespace)
-
-
-def test_what_spoilt_the_run_counts_although_only_the_pod_said_it(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
-) -> None:
-    trial.begin(socket_fallback=True)
-    bucket_lab.put(trial.lose_the_pod(), in_the_bucket(trial.said))
-    result = trial.go_on()
-    assert result.case(CASE)["verdict"] == "invalid run", result.out
-    assert "fell back to TCP sockets" in result.case(CASE)["headline"]
 
 
 def test_a_session_that_is_resumed_when_nothing_is_left_of_the_job_reads_the_bucket(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
+    bucket: str, bucket_lab: BucketLab, trial: KubeTrial, gate: Gate
 ) -> None:
-    trial.begin()
+    begin(trial, gate, bucket_lab)
     trial.kill()
-    bucket_lab.put(trial.lose_the_pod(), in_the_bucket(trial.said))
-    kubernetes_lab.clear(namespace)
-    result = trial.resume()
+    url, said = lose_the_pod(trial)
+    bucket_lab.put(url, in_the_bucket(said))
+    trial.lab.clear(trial.namespace)
+    result = trial.start("--resume", "latest", env={"STORAGE_EMULATOR_HOST": bucket_lab.url}).end()
     case = result.case(CASE)
     assert (result.status, case["verdict"]) == (0, "passed"), result.out
-    assert any(
-        remark.startswith("no pod that printed steps is left; the steps") for remark in case["remarks"]
-    )
+    words = "no pod that printed steps is left; the steps"
+    assert any(remark.startswith(words) for remark in case["remarks"])
     assert " global_step : " in (result.folder / CASE / "log.own.txt").read_text()
 
 
-def test_a_resumed_session_that_finds_nothing_anywhere_has_lost_the_case(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial
-) -> None:
-    trial.begin()
-    trial.kill()
-    trial.lose_the_pod()
-    kubernetes_lab.clear(namespace)
-    result = trial.resume()
-    case = result.case(CASE)
-    assert case["verdict"] == "lost", result.out
-    assert any("there is no such object" in remark for remark in case["remarks"])
-
-
-def test_without_the_package_it_says_what_to_install(
-    kubernetes_lab: KubernetesLab, namespace: str, trial: Trial, tmp_path: Path
-) -> None:
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    # Python reads this before anything else.
-    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['google.cloud.storage'] = None\n")
-    trial.begin({"PYTHONPATH": str(hidden)})
-    trial.lose_the_pod()
-    result = trial.go_on()
-    case = result.case(CASE)
-    assert case["verdict"] == "infrastructure", result.out
-    (remark,) = case["remarks"]
-    assert "google-cloud-storage is not installed" in remark
-    assert "suites/llama3_gke/requirements.txt" in remark
-    assert "Traceback" not in result.out
-
-
-def test_a_bucket_that_nobody_may_read_is_told(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, small: str, gate: Gate
-) -> None:
-    with refusing() as url:
-        trial = Trial(kubernetes_lab, namespace, tmp_path, small, gate, url)
-        trial.begin()
-        trial.lose_the_pod()
-        result = trial.go_on()
-    case = result.case(CASE)
-    assert case["verdict"] == "infrastructure", result.out
-    (remark,) = case["remarks"]
-    assert "403: " in remark
-    assert "does not have storage.objects.get access" in remark
-    assert "roles/storage.objectViewer" in remark
-
-
-def test_a_bucket_that_goes_away_is_told(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, bucket_lab: BucketLab, trial: Trial
-) -> None:
-    trial.begin()
-    trial.lose_the_pod()
-    bucket_lab.remove(bucket)
-    result = trial.go_on()
-    assert f"there is no bucket {bucket}" in result.case(CASE)["remarks"][0], result.out
-
-
 def test_a_bucket_that_is_not_there_is_missed_before_anything_is_sent(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    bucket_lab: BucketLab,
-    gate: Gate,
-    small: str,
-    tmp_path: Path,
+    bucket_lab: BucketLab, trial: KubeTrial
 ) -> None:
-    kubernetes_lab.set(namespace)
-    trial = Trial(kubernetes_lab, namespace, tmp_path, small, gate, bucket_lab.url)
-    arguments = (*trial.select, "--site", str(trial.site))
-    result = pacemark(*arguments, results=trial.results, env=trial.environment)
+    result = trial.start(env={"STORAGE_EMULATOR_HOST": bucket_lab.url}).end()
     headline = result.case(CASE)["headline"]
-    assert f"Cloud Storage has no bucket {namespace}" in headline, result.out
-    assert f"gcloud storage buckets create gs://{namespace}" in headline
-    assert items(kubernetes_lab, namespace, "jobset") == []
+    assert f"Cloud Storage has no bucket {trial.namespace}" in headline, result.out
+    assert f"gcloud storage buckets create gs://{trial.namespace}" in headline
+    assert trial.made() == []
 
 
-def test_a_bucket_that_was_downloaded_can_be_replayed(
-    kubernetes_lab: KubernetesLab, namespace: str, bucket: str, trial: Trial, tmp_path: Path
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    """What the first read imports takes longer than an answer may."""
+    for name in ("google.auth", "google.api_core.exceptions", "google.cloud.storage"):
+        importlib.import_module(name)
+
+
+@pytest.fixture
+def storage(bucket_lab: BucketLab, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    for name, bound in (("_ANSWER_SECONDS", 300.0), ("_CHECK_SECONDS", 300.0), ("_TIMEOUT", (300.0, 300.0))):
+        monkeypatch.setattr(gcs, name, bound)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", bucket_lab.url)
+    bucket_lab.make("read")
+    return Storage(NOBODY)
+
+
+def test_an_object_is_read_whole_with_the_time_of_its_last_writing(
+    storage: Storage, bucket_lab: BucketLab
 ) -> None:
-    trial.begin()
-    place = tmp_path / trial.lose_the_pod().removeprefix("gs://")
-    trial.kill()
-    place.parent.mkdir(parents=True)
-    place.write_bytes(in_the_bucket(trial.said))
-    for rank in (1, 2):
-        # Every node has its file, and only rank 0 writes.
-        other = place.parents[1] / f"rank-{rank}" / place.name
-        other.parent.mkdir()
-        other.touch()
-    source = ("--backend", "replay", "--from", str(tmp_path / bucket))
-    result = pacemark(*trial.select, *source, results=tmp_path / "replayed")
-    assert result.case(CASE)["verdict"] == "passed", result.out
-    assert result.case(CASE)["job"]["id"] == place.parents[2].name
+    url = "gs://read/some folder/näme.json"
+    bucket_lab.put(url, b"old")
+    first = storage.read(url)
+    assert first.data == b"old"
+    bucket_lab.put(url, b"new\n" * 100_000)
+    second = storage.read(url)
+    assert second.data == b"new\n" * 100_000
+    assert first.at < second.at
+    assert abs(second.at - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-@contextmanager
-def refusing() -> Iterator[str]:
-    """What Cloud Storage answers to somebody who may not: no emulator asks who one is."""
+def test_what_is_missing_is_named(storage: Storage) -> None:
+    with pytest.raises(Unreadable, match="there is no such object"):
+        storage.read("gs://read/other")
+    with pytest.raises(Unreadable, match="there is no bucket nowhere"):
+        storage.read("gs://nowhere/other")
+    assert (storage.lacks("nowhere"), storage.lacks("read")) == (True, False)
 
-    class Refusing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            said = "pacemark@example.test does not have storage.objects.get access to the Google Cloud Storage object."
-            reasons = [{"message": said, "domain": "global", "reason": "forbidden"}]
-            body = json.dumps({"error": {"code": 403, "message": said, "errors": reasons}}).encode()
-            self.send_response(403)
-            self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, *args: object) -> None:
-            """Not into the tests' output."""
+def test_what_an_earlier_life_wrote_is_not_the_last_ones(storage: Storage, bucket_lab: BucketLab) -> None:
+    bucket_lab.put("gs://read/life", b"steps")
+    copy = LogCopy(LogPlace(), "gs://read/life", "the pod is gone")
 
-    server = HTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    def of(began: datetime) -> LogCopy:
+        return fetch(storage, copy, Pod({"status": {"startTime": f"{began:%Y-%m-%dT%H:%M:%SZ}"}}))
+
+    later = of(datetime.now(UTC) + timedelta(minutes=1))
+    assert later.data is None
+    assert "before the job's last start at" in later.trouble
+    assert of(datetime.now(UTC) - timedelta(minutes=1)).data == b"steps"
+    assert fetch(storage, copy, None).data == b"steps"
+
+
+def test_nobody_there_is_a_reason_and_lacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", NO_STORAGE)
+    with pytest.raises(Unreadable, match="Connection refused"):
+        Storage(NOBODY).read("gs://a/b")
+    assert not Storage(NOBODY).lacks("a")
+
+
+def test_one_who_never_answers_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcs, "_ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        storage = Storage(NOBODY)
+        for _ in range(20):
+            with pytest.raises(Unreadable, match="no answer within 1 s"):
+                storage.read("gs://a/b")
+        # It may connect only after it was given up.
+        silent.settimeout(GUARD)
+        silent.accept()[0].close()
+        silent.setblocking(False)
+        # Whoever waits each time connects each time.
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def test_without_credentials_it_says_how_to_get_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    # Nobody's gcloud, and no look for a metadata server.
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with pytest.raises(Unreadable, match="gcloud auth application-default login"):
+        Storage(NOBODY).read("gs://a/b")
+    assert not Storage(NOBODY).lacks("a")

@@ -13,19 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.lab.k8s import manifests
 from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.lab.k8s.gate import CUT, HOLD, Gate
-from tests.lab.k8s.objects import NO_IMAGE, NO_MOUNT
-from tests.lab.recipe.knobs import BEFORE_STEPS
+from tests.lab.k8s.gate import CUT, Gate
 from tests.system.kube import CASE, user
 from tests.system.kube_trial import JOBSETS, KubeTrial, MakeTrial
-from tests.system.support import GUARD, finish, until
+from tests.system.support import finish, until
 
 QUEUE = {"queue": "a3-mega"}
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads"
-STALL = {"stall_factor": 0.01, "stall_seconds": 20.0}
 HOPELESS = {"hopeless_seconds": 3}
 
 
@@ -91,40 +87,11 @@ def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
     assert (result.folder / CASE / "log.attempt-1.txt").exists()
 
 
-def test_a_jobset_that_somebody_suspends_is_not_waited_for(
-    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
-) -> None:
-    trial = kube_trial(limits={"hopeless_seconds": 20}).hold(5).start()
-    trial.until_steps(5)
-    (jobset,) = trial.items("jobset")
-    path = f"{JOBSETS.format(trial.namespace)}/{jobset['metadata']['name']}"
-    kubernetes_lab.api.merge(path, {"spec": {"suspend": True}})
-    # A line says so, ten minutes before the next one is due.
-    trial.until_said(
-        "  it is suspended, and Kueue has made no Workload for it: somebody has suspended JobSet"
-    )
-    headline = blamed(trial)
-    assert "it can never start; the queue says: it is suspended, and Kueue has made no Workload" in headline
-    assert headline.endswith("; cancelled")
-
-
-def test_pods_that_find_no_node(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    few = {"lab/few": "yes"}
-    for node in rack_of(kubernetes_lab)[:4]:
-        kubernetes_lab.api.merge(f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"labels": few}})
-    trial = kube_trial(keys={"node_selector": few}, limits={"queue_minutes": 1}, hang_at=1)
-    other = manifests.jobset(trial.namespace, "somebody-elses", 1)
-    other["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["nodeSelector"] = few
-    kubernetes_lab.api.create(other)
-    trial.until_running(1)
-    trial.start()
-    assert trial.process is not None
-    trial.process.wait(GUARD)
-    kubernetes_lab.api.delete(f"{JOBSETS.format(trial.namespace)}/somebody-elses")
-    headline = blamed(trial)
-    # On a busy machine not all of the others have theirs yet.
-    assert re.search(r"still queued after 1 minutes; the queue says: \d+ of 4 pods have a node: ", headline)
-    assert "Unschedulable: 0/128 nodes are available" in headline
+def test_pods_that_find_no_node(kube_trial: MakeTrial) -> None:
+    """A pool at zero nodes, which an autoscaler would fill."""
+    empty = {"node_selector": {"cloud.google.com/gke-nodepool": "none-yet"}, "autoscaled": True}
+    headline = blamed(kube_trial(keys=empty, limits={"queue_minutes": 0.5}).start())
+    assert "still queued after 0.5 minutes; the queue says: 0 of 4 pods have a node: " in headline
 
 
 # Nodes and pods
@@ -146,153 +113,6 @@ def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube
     assert re.search(f"it can never start; the queue says: {said}", headline)
     # At 5, 10, 20 and 40 s, however often the job is looked at.
     assert trial.asked("list", "events") <= 4
-
-
-def test_pods_that_pod_security_forbids(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    trial = kube_trial(limits=HOPELESS)
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    kubernetes_lab.api.merge(f"/api/v1/namespaces/{trial.namespace}", {"metadata": {"labels": labels}})
-    headline = blamed(trial.start())
-    assert "it can never start; the queue says: 0 of 4 pods have a node: FailedCreate: " in headline
-    assert 'violates PodSecurity "restricted:latest": ' in headline
-
-
-@pytest.fixture
-def rack(kubernetes_lab: KubernetesLab) -> Iterator[Callable[[dict[str, str]], None]]:
-    """Gives the nodes of a rack a taint besides their own, which goes at the end of the test."""
-    paths = {
-        f"/api/v1/nodes/{node['metadata']['name']}": node["spec"]["taints"]
-        for node in rack_of(kubernetes_lab)
-    }
-
-    def give(taint: dict[str, str]) -> None:
-        for path, own in paths.items():
-            kubernetes_lab.api.merge(path, {"spec": {"taints": [*own, taint]}})
-
-    yield give
-    for path, own in paths.items():
-        kubernetes_lab.api.merge(path, {"spec": {"taints": own}})
-
-
-RACK = {"cloud.provider.com/topology-rack": "rack-00", "cloud.google.com/gke-nodepool": "a3mega-pool"}
-
-
-def rack_of(lab: KubernetesLab) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = lab.api.get("/api/v1/nodes")["items"]
-    return [node for node in found if RACK.items() <= node["metadata"]["labels"].items()]
-
-
-def test_nodes_that_are_tainted_after_the_check(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    kube_trial: MakeTrial,
-    gate: Gate,
-    rack: Callable[[dict[str, str]], None],
-) -> None:
-    rule = gate.on(f"POST {JOBSETS.format(namespace)}", HOLD)
-    kubeconfig = str(gate.kubeconfig(user(kubernetes_lab, namespace)))
-    keys = {"kubeconfig": kubeconfig, "node_selector": RACK}
-    trial = kube_trial(keys=keys, limits=HOPELESS).start()
-    assert rule.met.wait(GUARD)
-    rack({"key": "repair", "value": "yes", "effect": "NoSchedule"})
-    rule.let_go()
-    headline = blamed(trial)
-    assert "it can never start; the queue says: " in headline
-    assert "repair" in headline
-
-
-def test_a_pool_at_zero_is_refused_or_waited_for(kube_trial: MakeTrial) -> None:
-    empty = {"node_selector": {"cloud.google.com/gke-nodepool": "none-yet"}}
-    refused = kube_trial(keys=empty).start()
-    result = refused.end()
-    assert "4 nodes of 8 allocatable nvidia.com/gpu are needed" in result.case(CASE)["headline"], result.out
-    assert refused.made() == []
-    waits = kube_trial(keys={**empty, "autoscaled": True}, limits={"queue_minutes": 1}).start()
-    headline = blamed(waits)
-    assert "still queued after 1 minutes; the queue says: 0 of 4 pods have a node: " in headline
-
-
-def test_a_mount_that_the_storage_denies(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    values = {"image": NO_MOUNT, "bucket": "lab-bucket"}
-    trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}}, limits=HOPELESS).start()
-    until(lambda: sum("nodeName" in pod["spec"] for pod in trial.items("pod")) == 4, "4 pods with nodes")
-    pod = trial.items("pod")[3]["metadata"]
-    why = 'MountVolume.SetUp failed for volume "job-logs" : rpc error: code = PermissionDenied desc = failed to get GCS bucket'
-    now = datetime.now(UTC)
-    kubernetes_lab.api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{pod['name']}.18", "namespace": trial.namespace},
-            "involvedObject": {"kind": "Pod", **{key: pod[key] for key in ("name", "namespace", "uid")}},
-            "type": "Warning",
-            "reason": "FailedMount",
-            "message": why,
-            "count": 7,
-            "firstTimestamp": f"{now - timedelta(seconds=40):%Y-%m-%dT%H:%M:%SZ}",
-            "lastTimestamp": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        }
-    )
-    headline = blamed(trial)
-    said = f"the cluster says: 0 of 4 pods run: pod {pod['name']}: FailedMount: {why}"
-    assert f"it can never start; {said}" in headline
-
-
-def test_an_image_that_cannot_be_pulled(kube_trial: MakeTrial) -> None:
-    values = {"image": NO_IMAGE, "bucket": "lab-bucket"}
-    trial = kube_trial(keys={"recipes": {"llama3_gke": {"values": values}}}, limits=HOPELESS)
-    headline = blamed(trial.start())
-    # On a busy machine some pods have no node yet.
-    assert re.search(
-        r"it can never start; the (cluster|queue) says: (\d+ of 4 pods have a node: )?pod pm-", headline
-    )
-    assert f'ErrImagePull: failed to pull and unpack image "{NO_IMAGE}": not found' in headline
-
-
-@pytest.fixture
-def taint(kubernetes_lab: KubernetesLab) -> Iterator[Callable[..., None]]:
-    """Taints a node so that its pods must go; mended afterwards."""
-    tainted: list[tuple[str, Any]] = []
-
-    def make(name: str, key: str = "node.kubernetes.io/out-of-service") -> None:
-        path = f"/api/v1/nodes/{name}"
-        before = kubernetes_lab.api.get(path)["spec"].get("taints", [])
-        tainted.append((path, before))
-        broken = {"key": key, "value": "nodeshutdown", "effect": "NoExecute"}
-        kubernetes_lab.api.merge(path, {"spec": {"taints": [*before, broken]}})
-
-    yield make
-    for path, before in tainted:
-        kubernetes_lab.api.merge(path, {"spec": {"taints": before}})
-
-
-def test_a_node_that_fails_is_named(taint: Callable[..., None], kube_trial: MakeTrial) -> None:
-    trial = kube_trial(hang_at=5).start()
-    trial.until_steps(3)
-    pod = trial.pod(rank=3)
-    taint(pod["spec"]["nodeName"])
-    headline = blamed(trial)
-    assert f"pod {pod['metadata']['name']} on {pod['spec']['nodeName']}" in headline
-    assert "DeletionByTaintManager" in headline
-
-
-def test_a_node_that_dies_is_named(
-    kubernetes_lab: KubernetesLab, taint: Callable[..., None], kube_trial: MakeTrial
-) -> None:
-    """Its kubelet ends no pod any more. Meanwhile the Job does not fail."""
-    trial = kube_trial(hang_at=5, limits=HOPELESS).start()
-    trial.until_steps(3)
-    pod = trial.pod(rank=3)
-    metadata, node = pod["metadata"], pod["spec"]["nodeName"]
-    path = f"/api/v1/namespaces/{trial.namespace}/pods/{metadata['name']}"
-    held = [*metadata["finalizers"], "lab/dead"]
-    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": held}})
-    taint(node, "lab/unreachable")
-    trial.until_said(
-        f"it can never start; the queue says: 0 of 4 pods have a node: pod {metadata['name']} on {node} (DeletionByTaintManager"
-    )
-    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
-    assert "it can never start; the queue says: " in blamed(trial)
 
 
 @pytest.mark.parametrize("how", ["evicted", "deleted"])
@@ -335,91 +155,6 @@ def test_nobody_restarts_a_jobset(kubernetes_lab: KubernetesLab, kube_trial: Mak
     assert len(trial.made()) == 1
 
 
-@pytest.fixture
-def sidecars(kubernetes_lab: KubernetesLab, namespace: str) -> Iterator[None]:
-    """Admission puts a sidecar into every pod of the namespace, as Istio does."""
-    kind, meta = "admissionregistration.k8s.io/v1", {"name": f"sidecars-{namespace}"}
-    label = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
-    proxy = 'Object.spec.containers{name: "istio-proxy", image: "istio/proxyv2:1.30"}'
-    mutation = f"Object{{spec: Object.spec{{containers: [{proxy}]}}}}"
-    policy = {
-        "apiVersion": kind,
-        "kind": "MutatingAdmissionPolicy",
-        "metadata": meta,
-        "spec": {
-            "matchConstraints": {"namespaceSelector": label, "resourceRules": [rule]},
-            "reinvocationPolicy": "Never",
-            "failurePolicy": "Fail",
-            "mutations": [
-                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}
-            ],
-        },
-    }
-    binding = {
-        "apiVersion": kind,
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": meta,
-        "spec": {"policyName": meta["name"], "matchResources": {"namespaceSelector": label}},
-    }
-    for document in (policy, binding):
-        kubernetes_lab.api.create(document)
-    trial = {
-        "metadata": {"name": "trial", "namespace": namespace},
-        "spec": {"containers": [{"name": "one", "image": "one"}]},
-    }
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
-
-    def is_taken_up() -> bool:
-        made = kubernetes_lab.api.post(path, trial)
-        return len(made["spec"]["containers"]) == 2
-
-    until(is_taken_up, "the policy is taken up")
-    yield
-    for kinds in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
-        kubernetes_lab.api.delete(f"/apis/{kind}/{kinds}/{meta['name']}")
-
-
-@pytest.mark.usefixtures("sidecars")
-@pytest.mark.parametrize(
-    "knobs", [{}, {"crash_at": 7}, {"crash_at": 0}], ids=["whole", "crash", "crash at once"]
-)
-def test_a_sidecar_that_never_ends_holds_up_no_end(kube_trial: MakeTrial, knobs: dict[str, int]) -> None:
-    trial = kube_trial(**knobs).hold(BEFORE_STEPS).start()
-    pods = trial.until_there("pod", 4)
-    assert [c["name"] for c in pods[0]["spec"]["containers"]][-1] == "istio-proxy"
-    trial.let_go()
-    result = trial.end()
-    case = result.case(CASE)
-    if not knobs:
-        assert case["verdict"] == "passed", result.out
-        assert any("the sidecar istio-proxy still runs" in remark for remark in case["remarks"])
-        return
-    assert case["verdict"] == "infrastructure", result.out
-    assert re.search(r"pod pm-\S+ on gke-\S+: container workload ended with exit code 1 ", case["headline"])
-    assert "the sidecar istio-proxy still runs" in case["headline"]
-
-
-def test_a_jobset_that_a_finalizer_keeps_is_told(
-    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
-) -> None:
-    trial = (
-        kube_trial(pace=1.3, hang_at=30, limits={"cancel_seconds": 10})
-        .hold(10)
-        .start("--give-up-after", "20")
-    )
-    path = f"{JOBSETS.format(trial.namespace)}/{trial.jobset()['metadata']['name']}"
-    kubernetes_lab.api.merge(path, {"metadata": {"finalizers": ["site/audit"]}})
-    trial.let_go()
-    try:
-        trial.until_said("stays until its finalizers are removed: site/audit")
-        trial.until_said("NOT confirmed (it stays until its finalizers are removed: site/audit)")
-    finally:
-        kubernetes_lab.api.merge(path, {"metadata": {"finalizers": None}})
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "too slow", result.out
-
-
 def test_a_jobset_that_somebody_makes_anew_is_not_the_one_that_was_submitted(
     kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
 ) -> None:
@@ -438,18 +173,6 @@ def test_a_jobset_that_somebody_makes_anew_is_not_the_one_that_was_submitted(
     # It is somebody else's.
     assert [item["metadata"]["name"] for item in trial.items("jobset")] == [name]
     kubernetes_lab.api.delete(f"{path}/{name}")
-
-
-def test_a_job_that_hangs_is_cancelled(kube_trial: MakeTrial) -> None:
-    headline = blamed(kube_trial(hang_at=7, limits=STALL).start())
-    assert "no new step for" in headline
-    assert "the last was 7: it hangs; cancelled" in headline
-
-
-def test_a_case_that_cannot_reach_its_band_is_given_up(kube_trial: MakeTrial) -> None:
-    result = kube_trial(pace=1.3, hang_at=30).run("--give-up-after", "20")
-    assert result.case(CASE)["verdict"] == "too slow", result.out
-    assert "given up after step" in result.case(CASE)["headline"]
 
 
 def test_the_cluster_itself_ends_a_job_at_its_limit(kube_trial: MakeTrial) -> None:
@@ -492,10 +215,6 @@ def rotate(log: Path, kept: Callable[[list[bytes]], list[bytes]]) -> None:
     with unwritten(log):
         fresh.write_bytes(b"".join(kept(log.read_bytes().splitlines(keepends=True))))
         fresh.replace(log)
-
-
-def steps_alone(lines: list[bytes]) -> list[bytes]:
-    return [line for line in lines if b"global_step" in line]
 
 
 def test_a_log_that_is_rotated_all_the_time_is_whole(
@@ -541,55 +260,3 @@ def test_a_log_that_was_rotated_away_between_two_reads(
     headline = blamed(trial)
     assert "rotated the log of pod" in headline
     assert "containerLogMaxSize" in headline
-
-
-def test_no_step_is_judged_whose_run_told_what_it_is_in_lines_that_are_gone(
-    kubernetes_lab: KubernetesLab, through: Through, gate: Gate
-) -> None:
-    trial = through(BEFORE_STEPS, socket_fallback=True)
-    until(lambda: b"Logging to" in trial.collected(), "the first lines in the session")
-    rule = gate.on("GET .*/log", CUT)
-    gate.cut()
-    log = kubernetes_lab.log_of(trial.pod())
-    trial.let_go()
-    until(lambda: log.read_bytes().count(b"global_step") >= 50, "the last step")
-    rotate(log, steps_alone)
-    rule.let_go()
-    headline = blamed(trial)
-    assert "every step was seen, but the kubelet rotated the log of pod" in headline
-    assert "NCCL" not in trial.collected().decode()
-
-
-def test_a_log_whose_first_lines_were_gone_before_anybody_read_them(
-    kubernetes_lab: KubernetesLab, namespace: str, kube_trial: MakeTrial
-) -> None:
-    trial = kube_trial().hold(10).start()
-    trial.until_steps(3)
-    trial.kill()
-    earlier = trial.collected()
-    rotate(kubernetes_lab.log_of(trial.pod()), steps_alone)
-    trial.let_go()
-    result = trial.resume()
-    assert result.case(CASE)["verdict"] == "infrastructure", result.out
-    assert "rotated the first lines of pod" in result.case(CASE)["headline"]
-    assert (result.folder / CASE / "log.earlier.txt").read_bytes() == earlier
-
-
-def test_a_pod_that_is_gone_before_its_last_lines_were_read(
-    kubernetes_lab: KubernetesLab, namespace: str, through: Through, gate: Gate
-) -> None:
-    trial = through(10)
-    trial.until_steps(3)
-    rule = gate.on("GET .*/log", CUT)
-    gate.cut()
-    trial.let_go()
-    until(trial.jobset_ended, "the JobSet's end")
-    name = trial.pod()["metadata"]["name"]
-    kubernetes_lab.api.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
-    until(lambda: name not in [pod["metadata"]["name"] for pod in trial.items("pod")], "the pod is gone")
-    rule.let_go()
-    headline = blamed(trial)
-    # The pod or, while its end has not been heard of, its log.
-    assert re.search(
-        rf"pod {name}( that printed the steps)? is gone, and with it the rest of its log", headline
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 
 from fixtures.runs.ledger import read_ledger
 from tests.lab import daemons
-from tests.system.support import GUARD, ROOT, finish, pacemark, signal_group, start, until
+from tests.system.support import ROOT, finish, pacemark, signal_group, start, until
 from tests.system.test_proxy import CPU_ONLY, TINY
 
 # Prints the processor time of a small training step that is computed once, and of one that is computed 16 times.
@@ -75,44 +74,6 @@ def test_a_training_process_that_a_dead_session_left_is_swept(tmp_path: Path) ->
     assert swept.status == 0, swept.out
     assert f"job {trainer} is over" in swept.out
     assert not trains(trainer)
-
-
-def test_without_jax_there_is_one_message_with_the_command(tmp_path: Path) -> None:
-    if importlib.util.find_spec("jax") is None:
-        pytest.fail("this test hides jax, but it is not even there: pip install -r tests/requirements.txt")
-    # A Python that has everything but jax: the same packages through a folder of links.
-    site = tmp_path / "site"
-    site.mkdir()
-    for entry in Path(pytest.__file__).parents[1].iterdir():
-        if not entry.name.startswith(("jax", "optax")):
-            (site / entry.name).symlink_to(entry)
-    launcher = tmp_path / "run.py"
-    launcher.write_text(
-        f"import sys; sys.path = [p for p in sys.path if 'site-packages' not in p] + [{str(site)!r}]\n"
-        "import pytest; sys.exit(pytest.main(sys.argv[1:]))\n"
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(launcher),
-            "-p",
-            "no:cacheprovider",
-            "--results",
-            str(tmp_path / "r"),
-            *CPU_ONLY,
-        ],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=GUARD,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "proxy needs jax and optax, which this Python does not have" in done.stdout
-    assert "-m pip install -r" in done.stdout
-    assert "suites/proxy/requirements.txt" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 def trains(number: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import signal
@@ -14,7 +13,7 @@ import pytest
 
 from tests.lab.k8s import manifests, processes
 from tests.lab.k8s.cluster import KubernetesLab
-from tests.system.kube import aks_site, items, nothing_is_left, require_failed, running
+from tests.system.kube import aks_site, items, nothing_is_left, running
 from tests.system.kube_trial import make_queue
 from tests.system.support import Run, finish, pacemark, signal_group, start, until
 
@@ -24,9 +23,6 @@ QUICK = ("suites/gpt3_aks", "-m", 'case(size="375m", gpus=16)')
 QUICK_CASE = "gpt3_aks/375m-fp16-16gpus"
 SAVE = ("suites/gpt3_aks", "--variant", "checkpoint", "-m", 'case(size="30b-checkpoint", gpus=64)')
 SAVE_CASE = "gpt3_aks/30b-checkpoint-fp16-64gpus"
-# Its steps take seconds; of the quick test's 2 ms Megatron prints two digits, which hide 6 %.
-SLOW = ("suites/gpt3_aks", "-m", 'case(size="13b", gpus=16)')
-SLOW_CASE = "gpt3_aks/13b-fp16-16gpus"
 EIGHT = ("suites/gpt3_aks", "-m", 'case(size="30b", gpus=64)')
 EIGHT_CASE = "gpt3_aks/30b-fp16-64gpus"
 
@@ -129,35 +125,6 @@ def test_rdma_under_another_name(
 
 
 @pytest.mark.usefixtures("volume")
-def test_the_quick_test_runs_on_two_nodes_and_is_judged_by_what_was_recorded(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
-) -> None:
-    own = str(tmp_path / "own")
-    first = run(kubernetes_lab, namespace, tmp_path, "--record-baselines", "--site-baselines", own)
-    assert first.status == 0, first.out
-    assert first.case(QUICK_CASE)["verdict"] == "no baseline"
-    # The way to go on with a recording session that died half-way.
-    resumed = run(
-        kubernetes_lab,
-        namespace,
-        tmp_path,
-        "--record-baselines",
-        "--site-baselines",
-        own,
-        "--resume",
-        first.folder.name,
-    )
-    assert resumed.case(QUICK_CASE)["verdict"] == "no baseline"
-    assert "gpt3_aks.yaml has one that does not count: this very run recorded it" in resumed.out
-    again = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, seed=3)
-    assert again.case(QUICK_CASE)["verdict"] == "passed"
-    slow = run(kubernetes_lab, namespace, tmp_path, "--site-baselines", own, pace=1.08)
-    assert slow.status == 1
-    assert slow.case(QUICK_CASE)["verdict"] == "too slow"
-    nothing_is_left(kubernetes_lab, namespace)
-
-
-@pytest.mark.usefixtures("volume")
 def test_a_slow_node_of_a_pytorchjob_is_named_by_probes(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
@@ -179,64 +146,6 @@ def test_a_slow_node_of_a_pytorchjob_is_named_by_probes(
     assert case["job"]["nodes"] == ", ".join(nodes)
     assert case["isolation"]["headline"].startswith(f"{nodes[2]}: "), result.out
     nothing_is_left(kubernetes_lab, namespace)
-
-
-def digest_of(image: str) -> str:
-    """By which the lab's kubelets know it."""
-    return f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
-
-
-@pytest.mark.usefixtures("volume")
-def test_a_slower_run_names_the_recording_that_it_is_compared_with_and_what_changed(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
-) -> None:
-    old, new = "mine.test/megatron:1", "mine.test/megatron:2"
-
-    def measure(*more: str, **knobs: Any) -> Run:
-        own = ("--site-baselines", str(tmp_path / "own"))
-        return run(kubernetes_lab, namespace, tmp_path, *own, *more, select=SLOW, **knobs)
-
-    first = measure("--record-baselines", image=old)
-    versions = {
-        "image": digest_of(old),
-        "gpu": "NVIDIA H100 80GB HBM3",
-        "driver": "550.144.03",
-        "nccl": "2.25.1+cuda12.8",
-    }
-    assert first.case(SLOW_CASE)["versions"] == versions
-    slow = measure(image=new, pace=1.06, driver="570.86.15")
-    case = slow.case(SLOW_CASE)
-    assert (slow.status, case["verdict"]) == (1, "too slow"), slow.out
-    assert case["expected"]["recorded"]["versions"] == versions
-    assert f"is expected, as run {first.folder.name} recorded on " in case["headline"]
-    assert f"baseline  recorded on site lab by run {first.folder.name} on " in slow.out
-    (changed,) = set(re.findall(r"changed   .*", slow.out))
-    assert f"image {digest_of(old)[:19]} -> {digest_of(new)[:19]}, driver 550.144.03 -> 570.86.15" in changed
-    assert "same      gpu NVIDIA H100 80GB HBM3, nccl 2.25.1+cuda12.8" in slow.out
-    nothing_is_left(kubernetes_lab, namespace)
-
-
-@pytest.mark.usefixtures("volume")
-@pytest.mark.parametrize(
-    ("knobs", "verdict", "words"),
-    [
-        ({"gbs": 64}, "invalid run", ["global batch size 64", "this case runs 32"]),
-        ({"nan_at": 60}, "invalid run", ["not a finite number"]),
-        ({"steps": 90}, "invalid run", ["missing"]),
-        ({"socket_fallback": True}, "invalid run", ["fell back to TCP sockets"]),
-        ({"crash_at": 42}, "infrastructure", ["exit code 1", "NCCL error after iteration 43"]),
-    ],
-)
-def test_a_bad_run_fails_and_says_why(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    tmp_path: Path,
-    knobs: dict[str, Any],
-    verdict: str,
-    words: list[str],
-) -> None:
-    result = run(kubernetes_lab, namespace, tmp_path, **knobs)
-    require_failed(kubernetes_lab, namespace, result, QUICK_CASE, verdict, words)
 
 
 @pytest.mark.usefixtures("volume")
@@ -284,18 +193,6 @@ def test_a_claim_that_is_not_there_is_told_before_anything_is_sent(
 
 
 @pytest.mark.usefixtures("volume")
-def test_data_that_leave_nothing_to_train_on_are_told_before_anything_is_sent(
-    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
-) -> None:
-    values: dict[str, Any] = {"recipes": {"gpt3_aks": {"values": {"chunks": "20"}}}}
-    site = aks_site(kubernetes_lab, namespace, tmp_path, **values)
-    result = pacemark(*QUICK, "--site", str(site), results=tmp_path / "results")
-    assert result.case(QUICK_CASE)["verdict"] == "infrastructure"
-    assert "40 pairs - 20 for validation - 20 for test = 0" in result.out
-    nothing_is_left(kubernetes_lab, namespace)
-
-
-@pytest.mark.usefixtures("volume")
 def test_a_signal_leaves_nothing_and_a_killed_session_is_swept(
     kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path, running: Callable[[int], None]
 ) -> None:
@@ -316,31 +213,15 @@ def test_a_signal_leaves_nothing_and_a_killed_session_is_swept(
 
 
 @pytest.mark.usefixtures("volume")
-@pytest.mark.parametrize(
-    ("given", "knobs", "verdict", "words"),
-    [
-        ({}, {}, "no baseline", "0.38 TiB in 7.0 s, 60 GB/s; nothing to compare with"),
-        ({"storage_gb_per_second": 64}, {}, "passed", "60 GB/s where 64 GB/s is promised, -6.2 % bandwidth"),
-        ({"storage_gb_per_second": 64}, {"storage": 40}, "too slow", "-37.5 % bandwidth (limit -30 %)"),
-        ({"storage_gb_per_second": 64}, {"crash_at": 19}, "infrastructure", "NCCL error after iteration 20"),
-    ],
-)
 def test_a_checkpoint_is_written_timed_and_judged_by_what_the_storage_promises(
-    kubernetes_lab: KubernetesLab,
-    namespace: str,
-    tmp_path: Path,
-    given: dict[str, Any],
-    knobs: dict[str, Any],
-    verdict: str,
-    words: str,
+    kubernetes_lab: KubernetesLab, namespace: str, tmp_path: Path
 ) -> None:
-    kubernetes_lab.set(namespace, **{"real_step": 0.005, **knobs})
-    site = aks_site(kubernetes_lab, namespace, tmp_path, recipes={"gpt3_aks": given})
+    kubernetes_lab.set(namespace, real_step=0.005)
+    promised = {"gpt3_aks": {"storage_gb_per_second": 64}}
+    site = aks_site(kubernetes_lab, namespace, tmp_path, recipes=promised)
     result = pacemark(*SAVE, "--site", str(site), results=tmp_path / "results")
     case = result.case(SAVE_CASE)
-    assert case["verdict"] == verdict, result.out
-    assert result.status == (0 if verdict in ("passed", "no baseline") else 1)
-    assert words in result.out
-    if verdict == "passed":
-        assert case["checkpoint"]["promised_bytes_per_second"] == 64e9
+    assert (result.status, case["verdict"]) == (0, "passed"), result.out
+    assert "60 GB/s where 64 GB/s is promised, -6.2 % bandwidth" in result.out
+    assert case["checkpoint"]["promised_bytes_per_second"] == 64e9
     nothing_is_left(kubernetes_lab, namespace)

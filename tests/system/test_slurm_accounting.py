@@ -65,25 +65,11 @@ def in_sacct(trial: Trial, fields: str) -> str:
 # What sbatch refuses
 
 
-def test_a_qos_that_does_not_exist_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
-    refused(make_trial(keys={"qos": "nowhere"}), "Invalid qos specification", "`qos` (now nowhere)")
-
-
-def test_a_qos_that_the_user_may_not_use_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
-    qos = lab.qos(allowed=False)
-    refused(make_trial(keys={"qos": qos}), "Invalid qos specification", f"`qos` (now {qos})")
-
-
 def test_a_qos_that_denies_what_is_over_its_limit_is_refused(
     lab: AccountingLab, make_trial: MakeTrial
 ) -> None:
     qos = lab.qos("MaxTRESPerJob=gres/gpu=4", "Flags=DenyOnLimit")
     refused(make_trial(keys={"qos": qos}), "sbatch: error: QOSMaxGRESPerJob", "`sacctmgr show qos`")
-
-
-def test_an_account_that_does_not_exist_is_refused(lab: AccountingLab, make_trial: MakeTrial) -> None:
-    trial = make_trial(keys={"account": "nobodys"})
-    refused(trial, "Invalid account or account/partition combination specified", "`account` (now nobodys)")
 
 
 def refused(trial: Trial, words: str, mend: str) -> None:
@@ -284,14 +270,6 @@ def test_a_node_that_stops_answering(lab: AccountingLab, make_trial: MakeTrial) 
     case = results[1].case(CASE)
     assert case["verdict"] == "infrastructure", results[1].out
     assert f"ended NODE_FAIL on {nodes[1]} after step " in case["headline"]
-
-
-def test_a_job_runs_under_the_account_and_qos_of_the_site(lab: AccountingLab, make_trial: MakeTrial) -> None:
-    qos = lab.qos()
-    trial = make_trial(keys={"qos": qos}).start()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    until(lambda: in_sacct(trial, "Account,QOS") == f"{ACCOUNT}|{qos}", f"{ACCOUNT} and {qos} in sacct")
 
 
 # --check: what Slurm tells of each limit by `sbatch --test-only`, and what it leaves to the queue

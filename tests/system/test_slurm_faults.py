@@ -16,7 +16,7 @@ from tests.system.faults import CASE, MakeTrial
 from tests.system.support import finish, pacemark, signal_group, site_file, until
 
 # The launcher is over for certain, so nobody waits until it can no longer submit.
-IMPATIENT = ("-p", "tests.system.impatient")
+IMPATIENT = ("-p", "tests.system.bounds")
 FOUR = ("suites/llama3", "-k", "70b and (64 or 512)")
 # On a busy machine a login shell and the check before the launch may need more than 2 s.
 QUICK = ("config:", "connect_seconds: 20, command_seconds: 20, config:")
@@ -33,10 +33,8 @@ def test_a_connection_cut_while_submitting_costs_nothing(
     lab.cut_sessions()
     time.sleep(1)
     gate.open()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    assert "no answer to the submission, looking for its job" in result.out
-    assert len(trial.jobs()) == 1
+    out = trial.passed()
+    assert "no answer to the submission, looking for its job" in out
 
 
 def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
@@ -49,9 +47,7 @@ def test_a_launcher_that_dies_with_its_connection_is_infrastructure(
     launcher = {pid for pid in lab.pids if str(trial.stage.path) in command(pid)}
     lab.cut_sessions()
     kill(launcher)
-    result = trial.end()
-    assert result.verdicts == {CASE: "infrastructure"}
-    assert "no job named" in result.case(CASE)["headline"]
+    assert "no job named" in trial.blamed()
     assert trial.jobs() == []
 
 
@@ -100,10 +96,8 @@ def test_a_connection_that_breaks_again_and_again_costs_nothing(lab: SlurmLab, m
 
     until(is_told, "the session tells of a cut")
     trial.let_go()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    assert "will go on trying" in result.out
-    assert len(trial.jobs()) == 1
+    out = trial.passed()
+    assert "will go on trying" in out
 
 
 def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
@@ -117,11 +111,9 @@ def test_a_login_node_that_restarts_or_is_gone_for_a_while_costs_nothing(
     trial.until_said("cannot be asked")
     lab.start_sshd()
     trial.let_go()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    assert "cannot be asked, will go on trying: ssh" in result.out
-    assert "slurm: answers again" in result.out
-    assert len(trial.jobs()) == 1
+    out = trial.passed()
+    assert "cannot be asked, will go on trying: ssh" in out
+    assert "slurm: answers again" in out
 
 
 def test_a_login_node_that_hangs_is_given_up_on_and_tried_again(lab: SlurmLab, make_trial: MakeTrial) -> None:
@@ -132,10 +124,8 @@ def test_a_login_node_that_hangs_is_given_up_on_and_tried_again(lab: SlurmLab, m
     with lab.frozen_login_node():
         trial.until_said("will go on trying")
     trial.let_go()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    assert "will go on trying" in result.out
-    assert len(trial.jobs()) == 1
+    out = trial.passed()
+    assert "will go on trying" in out
 
 
 def test_a_login_node_gone_for_too_long_is_lost_and_the_job_is_taken_up_again(
@@ -151,9 +141,7 @@ def test_a_login_node_gone_for_too_long_is_lost_and_the_job_is_taken_up_again(
     assert f"the job may still run: look for the name {trial.living()[0].name}" in headline
     lab.start_sshd()
     trial.let_go()
-    again = trial.resume()
-    assert again.verdicts == {CASE: "passed"}, again.out
-    assert len(trial.jobs()) == 1
+    trial.start("--resume", "latest").passed()
 
 
 def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make_trial: MakeTrial) -> None:
@@ -166,11 +154,9 @@ def test_a_controller_that_is_gone_for_a_while_costs_nothing(lab: SlurmLab, make
     trial.until_said("Unable to contact slurm controller")
     lab.start_controller()
     trial.let_go()
-    result = trial.end()
-    assert result.verdicts == {CASE: "passed"}, result.out
-    assert "Unable to contact slurm controller" in result.out
-    assert "slurm: answers again" in result.out
-    assert len(trial.jobs()) == 1
+    out = trial.passed()
+    assert "Unable to contact slurm controller" in out
+    assert "slurm: answers again" in out
 
 
 @pytest.mark.promise("no leaked job: an end that was not confirmed")
@@ -211,7 +197,5 @@ def test_a_controller_that_is_gone_at_sbatch_is_infrastructure_with_slurms_words
         lab.run("sbatch", "--wrap", "true")
     until(lambda: not any("sbatch" in command(pid) for pid in lab.pids), "the launcher's own sbatch gave up")
     lab.start_controller()
-    result = trial.end()
-    assert result.verdicts == {CASE: "infrastructure"}, result.out
-    assert "Unable to contact slurm controller" in result.case(CASE)["headline"]
+    assert "Unable to contact slurm controller" in trial.blamed()
     assert trial.jobs() == []

@@ -1,4 +1,4 @@
-"""From a slow case to the node, the card or the link, on a real Slurm cluster: real jobs on given nodes, round by round."""
+"""From a slow case to the node, the card or the link, and a case on each node: real jobs on given nodes of a real Slurm cluster."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugins.base.files import write_json
 from plugins.record.job import node_list
 from tests.lab.prober import Prober
+from tests.lab.slurm import SlurmLab
 from tests.system.faults import MakeTrial, Trial
-from tests.system.support import GUARD, ROOT, Run, environment, pacemark, signal_group, until
+from tests.system.support import GUARD, ROOT, Run, environment, until
 
 # 8 % slow, where 5 % is the limit.
 SLOW = 1.087
@@ -78,14 +78,6 @@ def proof(result: Run, case: str, nodes: Sequence[str]) -> str:
     assert command.startswith("pytest suites/llama3 ")
     assert command.endswith(f" --exclude-nodes {','.join(sorted(nodes))}")
     return str(words.rpartition(f" without {','.join(sorted(nodes))}: ")[2])
-
-
-def test_the_network_of_a_node_is_named_beside_a_node_that_crashes(make_slow: MakeSlow) -> None:
-    result = make_slow({"cards": {"gpu009": 0.1}, "crash": ["gpu012"]}).start("--isolate", "500").end()
-    assert result.verdicts == {CASE: "too slow"}, result.out
-    check(result, CASE, "the network of gpu009: ", ["gpu009"], ["gpu012"])
-    assert re.fullmatch(r"[\d.]+ s a step: within its limits", proof(result, CASE, ["gpu009"]))
-    assert result.case(CASE)["isolation"]["proof"]["verdict"] == "passed"
 
 
 def test_what_slows_each_of_four_cases_on_256_nodes_is_named(make_slow: MakeSlow, tmp_path: Path) -> None:
@@ -166,10 +158,6 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
         )
         return Run(ended.returncode, ended.stdout, trial.results / "latest")
 
-    record = before.summary
-    record |= {"regressions": [f"{SMALL}: slower"], "uncompared": ["another"]}
-    record["left_out"] = [{"recipe": "llama3", "reason": "too large", "cases": 1, "ids": ["large"]}]
-    write_json(trial.results / "latest" / "summary.json", record)
     refused = isolate("2.2")
     assert "not run: round 2 of the isolation" in headline(refused, SMALL)
     result = isolate("100")
@@ -177,37 +165,11 @@ def test_a_run_that_has_ended_is_isolated_without_its_case(make_slow: MakeSlow) 
     assert ": within its limits; " in headline(result, SMALL)
     assert "to find the nodes" not in result.out
     assert result.case(SMALL)["job"] == job
-    changing = ("cases", "ended", "exit_code", "files", "gpu_hours")
-    kept = {key: value for key, value in record.items() if key not in changing}
-    assert {key: result.summary[key] for key in kept} == kept
-    assert record["repeated"] is not None
+    assert result.summary["repeated"] == before.summary["repeated"] is not None
     names = [each.name for each in trial.jobs()]
     assert len(names) == len(set(names))
     assert sum("-isolate1" in name for name in names) == 8
     assert trial.living() == []
-
-
-def test_nodes_that_are_not_there_are_told_before_anything_is_sent(make_slow: MakeSlow) -> None:
-    trial = make_slow({}, SMALL)
-    for nodes, words in (
-        ("gpu999", "slurm has no node gpu999"),
-        ("gpu[001-250]", f"{SMALL} needs 8 nodes, and slurm has 6 others"),
-    ):
-        for more in ((), ("--check",)):
-            result = trial.start("--exclude-nodes", nodes, *more).end()
-            assert result.status == 4, result.out
-            assert f"--exclude-nodes: {words}" in result.out
-    assert not (trial.results / "latest").exists()
-
-
-def test_a_budget_that_is_too_small_probes_nothing_and_says_so(make_slow: MakeSlow) -> None:
-    trial = make_slow({})
-    result = trial.start("--isolate", "0.01").end()
-    assert (
-        "cannot tell which node: not run: round 1 of the isolation, 16 probes (about 4.3 GPU-hours): 0.01 of --isolate 0.01 are left"
-        in headline(result)
-    )
-    assert len(trial.jobs()) == 1
 
 
 def test_what_probes_need_is_asked_for_before_anything_is_sent(make_slow: MakeSlow) -> None:
@@ -222,15 +184,6 @@ def test_what_probes_need_is_asked_for_before_anything_is_sent(make_slow: MakeSl
     assert trial.start().end().verdicts == {SMALL: "too slow"}
     resumed = trial.start("--resume", "latest", "--isolate", "500").end()
     assert (resumed.status, "--isolate: site lab is not ready for proxy" in resumed.out) == (4, True)
-
-
-def test_a_case_of_one_node_has_nothing_to_isolate(make_slow: MakeSlow) -> None:
-    case = "llama3/8b-bf16-8gpus"
-    trial = make_slow({}, case)
-    assert (
-        headline(trial.start("--isolate", "500").end(), case) == "cannot tell which node: it runs on one node"
-    )
-    assert len(trial.jobs()) == 1
 
 
 @pytest.fixture
@@ -255,27 +208,110 @@ def test_a_session_that_goes_on_without_isolating_follows_what_runs(probing: Tri
 
 def test_what_a_killed_session_left_of_an_isolation_is_swept(probing: Trial) -> None:
     probing.kill()
-    swept = pacemark("suites/llama3", "--sweep", "--site", str(probing.site), results=probing.results)
+    swept = probing.house("--sweep")
     assert swept.status == 0, swept.out
     assert probing.living() == []
 
 
 def test_ctrl_c_cancels_the_probes_and_the_verdict_stays(probing: Trial) -> None:
-    assert probing.process is not None
-    signal_group(probing.process, signal.SIGINT)
+    probing.signal(signal.SIGINT)
     probing.end()
     assert probing.living() == []
     result = probing.resume()
     assert "the session was stopped in round 2" in headline(result, SMALL)
 
 
-def test_a_run_that_was_cancelled_during_an_isolation_goes_on_with_it(probing: Trial, tmp_path: Path) -> None:
-    """Its case gets another job, and the probes that were cancelled are made again."""
-    probing.kill()
-    cancelled = pacemark(
-        "suites/llama3", "--cancel", "latest", "--site", str(probing.site), results=probing.results
+NODES = [f"gpu{number:03}" for number in range(1, 17)]
+LIMITS = ", jobs_in_flight: 16"
+
+Screening = Callable[..., Trial]
+
+
+@pytest.fixture
+def screen(make_trial: MakeTrial, prober: Prober, tmp_path: Path) -> Screening:
+    """Begin a screening of 16 nodes, which are as a table says."""
+
+    def begin(table: dict[str, Any], *more: str, wait: bool = False) -> Trial:
+        keys = {"recipes": f"{{proxy: {{values: {{python: '{prober.install(table)}'}}}}}}"}
+        if wait:
+            (tmp_path / "faults.wait").touch()
+        trial: Trial = make_trial(limits=LIMITS, keys=keys)
+        trial.process = trial.session("suites/node", "--nodes", "gpu[001-016]", *more)
+        return trial
+
+    return begin
+
+
+@pytest.fixture
+def drained(lab: SlurmLab) -> Iterator[str]:
+    """A node that takes no jobs."""
+    lab.set_node("gpu007", "drain")
+    yield "gpu007"
+    lab.set_node("gpu007", "resume")
+
+
+def states(result: Run) -> dict[str, str]:
+    return {node["node"]: node["state"] for node in result.summary["screening"]["nodes"]}
+
+
+def listed(result: Run, kind: str) -> list[str]:
+    return (result.folder / f"{kind}_nodes.txt").read_text().split()
+
+
+def test_a_slow_a_broken_and_a_drained_node_are_told_from_the_others(screen: Screening, drained: str) -> None:
+    result = screen({"nodes": {"gpu003": 0.09}, "gpus": {"gpu003": 3}, "crash": ["gpu005"]}).end()
+    assert result.status == 1, result.out
+    failing = {"gpu003", "gpu005"}
+    wanted = {node: "failing" if node in failing else "passing" for node in NODES}
+    assert states(result) == {**wanted, drained: "not judged"}, result.out
+    screening = result.summary["screening"]
+    # Worst first.
+    assert [node["node"] for node in screening["nodes"][:3]] == ["gpu003", "gpu005", drained]
+    slow, broken, unfit = screening["nodes"][:3]
+    assert slow["reason"].startswith("no baseline; ")
+    assert re.search(
+        r"; [89]\.\d % slower than its peers \(limit 2\.5 %\); GPU 3: a step alone takes ", slow["reason"]
     )
-    assert cancelled.status == 0, cancelled.out
-    assert probing.living() == []
+    assert "ended FAILED on gpu005" in broken["reason"]
+    assert unfit["reason"] == f"skipped: {drained} takes no jobs: drained: lab"
+    assert screening["unlike"] == ["gpu003"]
+    assert listed(result, "failing") == sorted(failing)
+    assert listed(result, "passing") == [
+        node for node in NODES if wanted[node] == "passing" and node != drained
+    ]
+    # Each node had one job, on itself, and the drained one had none.
+    assert len(result.summary["cases"]) == 16
+    ran = {case["id"].partition(".")[2]: case["job"]["nodes"] for case in result.summary["cases"]}
+    assert ran == {node: node if node != drained else "" for node in NODES}
+    assert "test_peers" in result.out
+    assert "16 nodes, 2 failing (gpu003, gpu005), 1 not judged (gpu007), 13 passing" in result.out
+
+
+def test_a_job_that_an_administrator_cancels_tells_nothing_of_its_node(
+    screen: Screening, tmp_path: Path, lab: SlurmLab
+) -> None:
+    trial = screen({}, "-k", "gpu00", wait=True)
+    until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 9, "nine jobs")
+    lab.run("scancel", next(str(job.id) for job in trial.living() if job.name.endswith(".gpu004")))
+    trial.until_said("ended CANCELLED on gpu004")
     (tmp_path / "faults.wait").unlink()
-    assert headline(probing.resume("--isolate", "500"), SMALL).startswith("gpu003: ")
+    result = trial.end()
+    assert result.status == 1, result.out
+    nodes = [node for node in NODES if node.startswith("gpu00")]
+    assert states(result) == {node: "not judged" if node == "gpu004" else "passing" for node in nodes}
+    assert listed(result, "failing") == []
+
+
+def test_a_screening_of_healthy_nodes_goes_on_after_it_was_killed(screen: Screening, tmp_path: Path) -> None:
+    """With the nodes that it began with, and with workers of xdist."""
+    trial = screen({}, wait=True)
+    until(lambda: sum(job.state == "RUNNING" for job in trial.living()) == 16, "sixteen jobs")
+    trial.kill()
+    (tmp_path / "faults.wait").unlink()
+    trial.process = trial.session("suites/node", "--resume", "latest", "-n", "2")
+    result = trial.end()
+    assert result.status == 0, result.out
+    assert states(result) == dict.fromkeys(NODES, "passing"), result.out
+    assert len(trial.jobs()) == 16
+    assert "16 skipped" in result.out
+    assert "1 passed" in result.out

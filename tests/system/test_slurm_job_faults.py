@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, MAXTEXT, NEMOTRON, MakeTrial, Trial
-from tests.system.support import login, pacemark, signal_group, until
+from tests.system.support import login, until
 
 ALL = "gpu[001-256]"
 
@@ -126,19 +126,7 @@ def test_a_job_that_hits_its_time_limit_is_infrastructure(lab: SlurmLab, make_tr
     # All that it prints: steps 0 to 5.
     trial.until_steps(6)
     lab.exhaust_limit(trial.job().id)
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure"
-    assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
-
-
-def test_a_job_that_an_administrator_cancels_is_infrastructure(lab: SlurmLab, make_trial: MakeTrial) -> None:
-    trial = make_trial(hang_at=5).start()
-    # All that it prints: steps 0 to 5.
-    trial.until_steps(6)
-    lab.run("scancel", str(trial.job().id))
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure"
-    assert "ended CANCELLED on gpu001 after step 5 of 0 to 49" in result.case(CASE)["headline"]
+    assert "ended TIMEOUT on gpu001 after step 5 of 0 to 49" in trial.blamed()
 
 
 def test_a_job_that_is_held_can_never_start(lab: SlurmLab, make_trial: MakeTrial) -> None:
@@ -243,10 +231,9 @@ def test_a_job_that_finds_no_node_is_given_up_with_the_queues_reason(
     lab.set_node(ALL, "drain")
     trial = make_trial(limits=", queue_minutes: 0.1")
     trial.first_seen_waiting_for("DRAINED")
-    result = trial.end()
-    assert result.case(CASE)["verdict"] == "infrastructure"
-    assert "still queued after 0.1 minutes; the queue says: " in result.case(CASE)["headline"]
-    assert "DRAINED" in result.case(CASE)["headline"]
+    headline = trial.blamed()
+    assert "still queued after 0.1 minutes; the queue says: " in headline
+    assert "DRAINED" in headline
 
 
 def test_a_partition_that_takes_no_jobs_is_infrastructure_with_slurms_words(
@@ -289,7 +276,7 @@ def test_a_renamed_job_that_a_killed_session_never_saw_in_a_list_is_not_left(
         trial.let_go()
         assert trial.resume().verdicts == {CASE: "passed"}
     else:
-        swept = pacemark("suites", "--sweep", "--site", str(trial.site), results=trial.results)
+        swept = trial.house("--sweep")
         assert swept.status == 0, swept.out
     assert lab.squeue() == []
 
@@ -303,8 +290,7 @@ def test_a_job_that_slurm_renames_is_followed_by_its_id(
     trial.until_steps(3)
     assert [job.name.partition("-")[0] for job in lab.squeue()] == ["site"]
     if ends == "by Ctrl-C":
-        assert trial.process is not None
-        signal_group(trial.process, signal.SIGINT)
+        trial.signal(signal.SIGINT)
     else:
         trial.let_go()
     result = trial.end()

@@ -1,12 +1,16 @@
-"""The recipes' other modes on a real Slurm cluster: judged by what they leave there, never by their pace."""
+"""The recipes' other modes on a real Slurm cluster: judged by what they leave there, which is removed whatever happens."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.lab.slurm import SlurmLab
-from tests.system.faults import MakeTrial
+from tests.lab.stage import Stage
+from tests.system.faults import MakeTrial, Trial, small_disk
 from tests.system.support import until
 
 PROFILE = "llama3/8b-profile-bf16-8gpus"
@@ -28,27 +32,6 @@ def test_the_profiles_of_a_job_are_found_and_nothing_is_left_of_the_search(make_
         r"to fetch them: scp -r \S+:/\S+/pretrain_llama3.1_8b_bf16_8_nsys/nsys_profile \.", result.out
     )
     assert list(trial.stage.path.glob(".pacemark*")) == []
-
-
-def test_profiles_that_are_not_whole_make_an_invalid_run(make_trial: MakeTrial) -> None:
-    """Four jobs at once."""
-    faults = {
-        "none": "no profiles of this job in /",
-        "one missing": "7 profiles of this job in /",
-        "empty": "profile_4007.nsys-rep is empty",
-        "unfinished": "nsys did not finish profile_4007.qdstrm",
-    }
-    limits = ", log_settle_seconds: 3"
-    trials = {
-        words: make_trial(fault.replace(" ", "-"), case=PROFILE, profiles=fault, limits=limits).start(
-            "--variant", "profile"
-        )
-        for fault, words in faults.items()
-    }
-    for words, trial in trials.items():
-        result = trial.end()
-        assert result.verdicts == {PROFILE: "invalid run"}, result.out
-        assert words in result.case(PROFILE)["headline"]
 
 
 def test_a_report_of_an_earlier_job_is_none_of_this_job(make_trial: MakeTrial) -> None:
@@ -73,24 +56,6 @@ def test_a_trace_is_digested_where_it_lies(make_trial: MakeTrial) -> None:
     assert list(trial.stage.path.glob(".pacemark*")) == []
 
 
-def test_a_trace_that_is_not_whole_or_over_sockets_is_invalid(make_trial: MakeTrial) -> None:
-    """Three jobs at once."""
-    faults = {
-        "one missing": "15 of 16 ranks made calls: gpu-01 has 7 of 8",
-        "cut": "the trace is not whole",
-        "sockets": "NCCL fell back to TCP sockets",
-    }
-    given: dict[str, Any] = {"case": TRACE, "keys": {"network": "IB"}, "limits": ", log_settle_seconds: 3"}
-    trials = {
-        words: make_trial(fault.replace(" ", "-"), trace=fault, **given).start("--variant", "nccl-trace")
-        for fault, words in faults.items()
-    }
-    for words, trial in trials.items():
-        result = trial.end()
-        assert result.verdicts == {TRACE: "invalid run"}, result.out
-        assert words in result.case(TRACE)["headline"]
-
-
 def test_of_a_large_trace_little_is_sent(lab: SlurmLab, make_trial: MakeTrial) -> None:
     sshd = lab.root / "log" / "sshd.out"
     before = sshd.stat().st_size
@@ -104,3 +69,88 @@ def test_of_a_large_trace_little_is_sent(lab: SlurmLab, make_trial: MakeTrial) -
     until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
     told = re.findall(rb"Transferred: sent (\d+), received (\d+)", sshd.read_bytes()[before:])
     assert 0 < sum(int(sent) + int(received) for sent, received in told) < 5 * 10**6
+
+
+SAVE = "llama3/8b-checkpoint-bf16-16gpus"
+LOAD = "llama3/8b-checkpoint-load-bf16-16gpus"
+SIZES = ("8b-checkpoint", "8b-checkpoint-load")
+BOTH = " or ".join(f'case(size="{size}", dtype="bf16", gpus=16)' for size in SIZES)
+TREE = "experiments/*/*/*/code/nemo_experiments/default/checkpoints/default--*"
+"""Where the job leaves it, below the stage."""
+
+
+def make(make_trial: MakeTrial, *, room: int | None = 2**40, **knobs: Any) -> Trial:
+    """A trial of both cases. Nothing is really written, so the login node says how much room there is."""
+    trial = make_trial(case=SAVE, limits=", log_settle_seconds: 1", real_step=0.005, **knobs)
+    if room is not None:
+        trial.tools.mkdir(exist_ok=True)
+        (trial.tools / "df").write_text(f"#!/bin/sh\necho Avail; echo {room}\n")
+        (trial.tools / "df").chmod(0o755)
+    return trial
+
+
+def start(trial: Trial, *more: str) -> Trial:
+    return trial.start("--variant", "checkpoint", "-m", BOTH, *more)
+
+
+def left(stage: Stage) -> list[Path]:
+    return list(stage.path.glob(TREE))
+
+
+def test_a_run_killed_behind_its_save_goes_on_with_the_load_and_removes_the_checkpoint(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make(make_trial).hold(10)
+    gate = trial.gate("sbatch")
+    start(trial)
+    until(lambda: any(job.state == "RUNNING" for job in trial.living()), "the save")
+    gate.shut()
+    trial.let_go()
+    gate.until_somebody_waits()
+    trial.kill()
+    gate.open()
+    result = start(trial, "--resume", "latest").end()
+    assert result.verdicts == {SAVE: "passed", LOAD: "passed"}, result.out
+    # The slowest rank's time, and the size of the 32 files that 16 ranks wrote.
+    saved = result.case(SAVE)["checkpoint"]
+    assert (saved["seconds"], saved["files"]) == (5.112, 32)
+    assert saved["bytes"] == pytest.approx(105 * 2**30, rel=1e-6)
+    headline = result.case(LOAD)["headline"]
+    assert "113 GB loaded in 10.0 s, 11.3 GB/s; its loss of 11.97 continues 11.97" in headline
+    assert left(trial.stage) == []
+    assert "its checkpoint in /" in result.out
+    assert list(trial.stage.path.glob(".pacemark*")) == []
+
+
+def test_a_save_on_a_disk_that_fills_up_says_so_skips_the_load_and_leaves_nothing(
+    make_trial: MakeTrial,
+) -> None:
+    trial = make(make_trial, saved="real")
+    df = trial.tools / "df"
+    df.write_text(
+        df.read_text().replace("\n", '\ncase "$*" in */experiments/*) exec /bin/df "$@";; esac\n', 1)
+    )
+    with small_disk(trial.stage.path / "experiments"):
+        result = start(trial).end()
+        assert left(trial.stage) == []
+    assert result.verdicts == {SAVE: "infrastructure", LOAD: "skipped"}, result.out
+    assert "is full: " in result.case(SAVE)["headline"]
+    assert "8b-checkpoint-bf16-16gpus saved nothing that can be loaded" in result.case(LOAD)["headline"]
+    assert re.search(r"1 skipped,.* 1 error", result.out)
+    assert len(trial.jobs()) == 1
+
+
+def test_after_a_kill_the_next_sweep_removes_it(make_trial: MakeTrial) -> None:
+    trial = make(make_trial).hold(10)
+    gate = trial.gate("sbatch")
+    start(trial)
+    until(lambda: any(job.state == "RUNNING" for job in trial.living()), "the save")
+    # The load, behind which the session removes the checkpoint itself, has to wait.
+    gate.shut()
+    trial.let_go()
+    until(lambda: bool(left(trial.stage)), "a checkpoint")
+    trial.kill()
+    gate.open()
+    assert "its checkpoint in /" in trial.house("--sweep").out
+    assert left(trial.stage) == []
+    assert "no dead run in" in trial.house("--sweep").out

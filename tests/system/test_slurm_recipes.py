@@ -1,148 +1,24 @@
-"""The recipes that sbatch launches, on a real Slurm cluster: submitted, followed, read, and judged."""
+"""The published recipes on a real Slurm cluster: submitted, followed, read, and judged in words that can be acted on."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.backends.base import LogPlace
-from fixtures.backends.slurm.backend import SlurmBackend
-from fixtures.backends.slurm.section import Slurm
-from fixtures.site import load_site
-from plugins.base.errors import Unreachable
-from plugins.recipes.cases import Case
-from plugins.recipes.expansion import load_recipe
-from plugins.record.job import JobRef, Phase
 from tests.lab.slurm import SlurmLab
 from tests.lab.stage import Stage
-from tests.system.support import ROOT, SELECT, TOKEN, finish, pacemark, site_file, start, until
+from tests.system.support import CASE, SELECT, TOKEN, Run, finish, on_slurm, pacemark, site_file, start, until
 
 SMALLEST = {"nemotron4": "340b-bf16-128gpus", "maxtext_llama2": "70b-bf16-64gpus"}
 PUBLISHED = {"nemotron4": (4.61, 28432, 55.38), "maxtext_llama2": (6.999, 74909, 52.59)}
-LOGS = {
-    "nemotron4": "nemotron4/results/24.11/bf16/340b/128",
-    "maxtext_llama2": "maxtext_llama2/results/25.01/bf16/70b/64",
-}
-SETUP_MAKES = {
-    "nemotron4": {"launch.sh", "configure.sh", "cfg", "nvidia+nemo+24.09.sqsh"},
-    "maxtext_llama2": {"launch.sh", "cfg", "nvidia+jax+maxtext-2024.12.09.sqsh"},
-}
 
 
 def select(recipe: str) -> tuple[str, ...]:
     return (f"suites/{recipe}", "-k", SMALLEST[recipe])
-
-
-@contextmanager
-def backend(lab: SlurmLab, stage: Stage, folder: Path, recipe: str, **keys: str) -> Iterator[SlurmBackend]:
-    site = load_site(site_file(lab, stage, folder, **keys))
-    section = site.section("slurm")
-    assert isinstance(section, Slurm)
-    with closing(SlurmBackend(site.site, section, [load_recipe(ROOT / "suites" / recipe)])) as found:
-        yield found
-
-
-def case_of(recipe: str) -> Case:
-    case = load_recipe(ROOT / "suites" / recipe).case(SMALLEST[recipe])
-    assert case is not None
-    return case
-
-
-def until_known(true: Callable[[], bool], what: str) -> None:
-    """As `until`; a controller that is late on a busy machine is asked again."""
-
-    def is_true() -> bool:
-        with suppress(Unreachable):
-            return true()
-        return False
-
-    until(is_true, what)
-
-
-def end_of(backend: SlurmBackend, job: JobRef) -> Phase:
-    phases: list[Phase] = []
-
-    def is_over() -> bool:
-        phases.append(backend.poll([job])[job].phase)
-        return phases[-1].over
-
-    until_known(is_over, "the job's end")
-    return phases[-1]
-
-
-@pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_a_job_is_submitted_from_its_stage_and_its_log_is_read(
-    slurm_lab: SlurmLab, tmp_path: Path, recipe: str
-) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe)
-    case, name = case_of(recipe), f"pacemark-{tmp_path.name}.one"
-    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
-        slurm.check(case)
-        job = slurm.submit(case, name)
-        assert job.folder == str(stage.root / LOGS[recipe])
-        assert slurm.find(JobRef(case.recipe, case.id, name)) == job
-        assert end_of(slurm, job) is Phase.SUCCEEDED
-        piece = slurm.read_log(job, LogPlace(), ())
-    assert piece.place.file == f"log-{name}_{job.id}.out"
-    assert piece.data.startswith(b"GSW: ")
-    last = b"global_step=49.00" if recipe == "nemotron4" else b"completed step: 49"
-    assert last in piece.data
-    shown = slurm_lab.jobs_ever()[-1]
-    assert (shown.id, shown.name, shown.nodes) == (int(job.id), name, case.gpus // 8)
-    assert list((stage.path / "results").rglob("*.err"))
-
-
-@pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_a_job_is_never_started_twice(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, hang_at=1)
-    case = case_of(recipe)
-    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
-        job = slurm.submit(case, f"pacemark-{tmp_path.name}.one")
-        try:
-            assert "Requeue=0" in slurm_lab.ask("scontrol", "show", "job", job.id)
-            assert "TimeLimit=00:30:00" in slurm_lab.ask("scontrol", "show", "job", job.id)
-        finally:
-            slurm.cancel([job])
-        end_of(slurm, job)
-
-
-def test_singleton_does_not_serialise_two_cases(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", hang_at=1)
-    recipe = load_recipe(ROOT / "suites" / "nemotron4")
-    cases = [case for case in recipe.cases if case.gpus == 128 and case.size == "340b"]
-    with backend(slurm_lab, stage, tmp_path, "nemotron4") as slurm:
-        jobs = [slurm.submit(case, f"pacemark-{tmp_path.name}.{case.id}") for case in cases]
-        try:
-            until_known(
-                lambda: {state.raw for state in slurm.poll(jobs).values()} == {"RUNNING"}, "two jobs at once"
-            )
-            # A step that is cancelled while its tasks are started may take Slurm a minute to end.
-            until_known(
-                lambda: all(b", MEMBER: " in slurm.read_log(job, LogPlace(), ()).data for job in jobs),
-                "tasks of both that print",
-            )
-        finally:
-            slurm.cancel(jobs)
-        for job in jobs:
-            end_of(slurm, job)
-
-
-@pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_the_recipes_own_setup_makes_the_stage(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False)
-    with backend(slurm_lab, stage, tmp_path, recipe) as slurm:
-        job = slurm.provision(case_of(recipe), f"pacemark-{tmp_path.name}.setup")
-        assert job is not None
-        assert end_of(slurm, job) is Phase.SUCCEEDED
-        assert {path.name for path in stage.path.iterdir()} >= SETUP_MAKES[recipe]
-        slurm.check(case_of(recipe))
-
-
-# From here on the logs are judged.
 
 
 @pytest.mark.parametrize("recipe", list(SMALLEST))
@@ -150,8 +26,7 @@ def test_the_smallest_case_passes_at_the_published_pace(
     slurm_lab: SlurmLab, tmp_path: Path, recipe: str
 ) -> None:
     # All 128 or 64 tasks.
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, recipe=recipe, nodes=16), tmp_path)
-    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    result = on_slurm(slurm_lab, tmp_path, *select(recipe), recipe=recipe, nodes=16)
     assert result.status == 0, result.out
     case = result.case(f"{recipe}/{SMALLEST[recipe]}")
     found = (case["step_time"], case["tokens_per_second"], case["mfu"])
@@ -159,25 +34,10 @@ def test_the_smallest_case_passes_at_the_published_pace(
     assert (case["verdict"], case["job"]["attempts"]) == ("passed", 1)
 
 
-def test_nemotrons_corrected_mfu_stands_beside_the_published_kind(
-    slurm_lab: SlurmLab, tmp_path: Path
-) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", pace=1.1, noise=0.0)
-    site = site_file(slurm_lab, stage, tmp_path)
-    result = pacemark(*select("nemotron4"), "--site", str(site), results=tmp_path / "results")
-    case = result.case("nemotron4/340b-bf16-128gpus")
-    assert case["verdict"] == "too slow", result.out
-    assert case["mfu"] / case["corrected_mfu"] == pytest.approx(1.1715, abs=0.0005)
-    assert "corrected MFU 42.9" in result.out
-    assert "expected 47.27 %" in result.out
-
-
 @pytest.mark.promise("no wrong pass: the global batch size")
 @pytest.mark.parametrize("recipe", list(SMALLEST))
 def test_another_batch_size_is_an_invalid_run(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, gbs=16)
-    site = site_file(slurm_lab, stage, tmp_path)
-    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
+    result = on_slurm(slurm_lab, tmp_path, *select(recipe), recipe=recipe, gbs=16)
     assert result.case(f"{recipe}/{SMALLEST[recipe]}")["verdict"] == "invalid run", result.out
 
 
@@ -217,6 +77,10 @@ def test_two_recipes_share_a_session_and_a_site_and_set_themselves_up(
         return {job.name.rpartition(".")[2] for job in slurm_lab.squeue() if job.state == "RUNNING"}
 
     until(lambda: running() == cases, "both cases at once")
+    for job in slurm_lab.squeue():
+        assert re.search(
+            "Requeue=0.* TimeLimit=00:30:00", slurm_lab.ask("scontrol", "-o", "show", "job", str(job.id))
+        )
     for stage in stages:
         stage.let_go()
     result = finish(process, tmp_path / "results")
@@ -224,24 +88,6 @@ def test_two_recipes_share_a_session_and_a_site_and_set_themselves_up(
     assert set(result.verdicts.values()) == {"passed"}
     setups = {job.name.rpartition(".")[2] for job in slurm_lab.jobs_ever() if job.id not in before}
     assert {f"{recipe}-setup" for recipe in SMALLEST} <= setups
-
-
-# What is wrong is said before anything is submitted.
-
-
-@pytest.mark.parametrize("recipe", list(SMALLEST))
-def test_a_bare_stage_is_told_with_what_mends_it(slurm_lab: SlurmLab, tmp_path: Path, recipe: str) -> None:
-    before = slurm_lab.jobs_ever()
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, provisioned=False)
-    site = site_file(slurm_lab, stage, tmp_path)
-    result = pacemark(*select(recipe), "--site", str(site), results=tmp_path / "results")
-    assert result.verdicts == {f"{recipe}/{SMALLEST[recipe]}": "infrastructure"}
-    assert f"the container image {stage.image} is missing" in result.out
-    assert (
-        f"cd {stage.recipe} && STAGE_PATH={stage.path} sbatch -A lab_acct -p batch -N 1 ./setup.sh"
-        in result.out
-    )
-    assert slurm_lab.jobs_ever() == before
 
 
 def test_a_launcher_of_another_recipe_or_release_is_not_run(slurm_lab: SlurmLab, tmp_path: Path) -> None:
@@ -252,28 +98,13 @@ def test_a_launcher_of_another_recipe_or_release_is_not_run(slurm_lab: SlurmLab,
     result = pacemark(*select("nemotron4"), "--site", str(site), results=tmp_path / "results")
     assert result.verdicts == {"nemotron4/340b-bf16-128gpus": "infrastructure"}
     assert "the launcher of release 24.11, for which the numbers hold, in the stage is missing" in result.out
-    assert slurm_lab.squeue() == []
 
 
 def test_null_gpus_a_node_in_the_users_profile_do_no_harm(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    stage = slurm_lab.stage(tmp_path.name, recipe="nemotron4", provisioned=False)
-    profile = '"export SLURM_GPUS_PER_NODE=null ENABLE_PROFILE=true SRUN_OUTPUT=/dev/null"'
-    case, name = case_of("nemotron4"), f"pacemark-{tmp_path.name}"
-    with backend(slurm_lab, stage, tmp_path, "nemotron4", prologue=profile) as slurm:
-        setup = slurm.provision(case, f"{name}.setup")
-        assert setup is not None
-        assert end_of(slurm, setup) is Phase.SUCCEEDED
-        job = slurm.submit(case, f"{name}.one")
-        assert end_of(slurm, job) is Phase.SUCCEEDED
-        assert b"global_step=49.00" in slurm.read_log(job, LogPlace(), ()).data
-
-
-def test_nodes_of_four_gpus_leave_both_recipes_out(tmp_path: Path) -> None:
-    site = tmp_path / "site.yaml"
-    text = (ROOT / "docs" / "sites" / "slurm.yaml").read_text()
-    site.write_text(text.replace("gpus_per_node: 8", "gpus_per_node: 4"))
-    result = pacemark("suites/nemotron4", "--plan", "--site", str(site), results=tmp_path / "results")
-    assert "left out 18 case(s) of nemotron4: the recipe needs nodes of 8 GPUs, not 4" in result.out
+    profile = {"prologue": '"export SLURM_GPUS_PER_NODE=null ENABLE_PROFILE=true SRUN_OUTPUT=/dev/null"'}
+    bare: dict[str, Any] = {"recipe": "nemotron4", "provisioned": False}
+    result = on_slurm(slurm_lab, tmp_path, *select("nemotron4"), "--provision", keys=profile, **bare)
+    assert set(result.verdicts.values()) == {"passed"}, result.out
 
 
 def test_a_job_that_died_shows_what_srun_said_and_no_secret(slurm_lab: SlurmLab, tmp_path: Path) -> None:
@@ -297,10 +128,8 @@ def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
     slurm_lab: SlurmLab, tmp_path: Path, recipe: str
 ) -> None:
     # The others wait for it. Nobody gives it up: the bound is ten minutes.
-    stage = slurm_lab.stage(tmp_path.name, recipe=recipe, nodes=16, dead_at=1)
-    site = site_file(slurm_lab, stage, tmp_path)
-    options = ("--retry-infrastructure", "1", "--exclude-failed-nodes")
-    result = pacemark(*select(recipe), *options, "--site", str(site), results=tmp_path / "results")
+    options = (*select(recipe), "--retry-infrastructure", "1", "--exclude-failed-nodes")
+    result = on_slurm(slurm_lab, tmp_path, *options, recipe=recipe, nodes=16, dead_at=1)
     case = result.case(f"{recipe}/{SMALLEST[recipe]}")
     assert case["verdict"] == "infrastructure", result.out
     assert "its error | RuntimeError: CUDA error: uncorrectable ECC error encountered" in result.out
@@ -309,3 +138,158 @@ def test_a_rank_that_dies_ends_its_job_at_once_and_its_node_is_kept_out(
     assert "task 11: Exited with exit code 1" in said
     nodes = slurm_lab.run("scontrol", "show", "hostnames", case["earlier_jobs"][0]["nodes"]).split()
     assert case["job"]["excluded_nodes"] == [nodes[1]]
+
+
+@pytest.mark.promise("launches published recipes")
+def test_one_case_is_one_job_on_64_nodes_and_passes_at_the_published_pace(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    before = {job.id for job in slurm_lab.jobs_ever()}
+    stage = slurm_lab.stage(tmp_path.name, nodes=16)
+    result = pacemark(
+        *SELECT, "--site", str(site_file(slurm_lab, stage, tmp_path)), results=tmp_path / "results"
+    )
+    jobs = [job for job in slurm_lab.jobs_ever() if job.id not in before]
+    assert result.status == 0, result.out
+    assert "33 deselected / 1 selected" in result.out
+    assert [(job.nodes, job.state) for job in jobs] == [(64, "COMPLETED")]
+    assert slurm_lab.squeue() == []
+    case = result.case()
+    assert case["verdict"] == "passed"
+    assert case["statistic"] == "last"
+    assert case["step_time"] == pytest.approx(10.07, rel=0.02)
+    assert case["tokens_per_second"] == pytest.approx(833_030, rel=0.02)
+    assert case["mfu"] == pytest.approx(39.54, rel=0.02)
+    assert case["job"]["id"] == str(jobs[0].id)
+    assert case["job"]["name"] == jobs[0].name
+    folder = result.folder / CASE
+    assert {"case.json", "steps.csv", "log.txt", "sent.txt"} <= {path.name for path in folder.iterdir()}
+    assert len((folder / "steps.csv").read_text().splitlines()) == 51
+    (received,) = stage.path.rglob("token.sha256")
+    assert received.read_text().strip() == hashlib.sha256(TOKEN.encode()).hexdigest()
+    (generated,) = stage.path.rglob("*_sbatch.sh")
+    assert TOKEN not in generated.read_text()
+
+
+@pytest.mark.promise("no confusing failure: what was measured", "no confusing failure: what was expected")
+def test_a_failure_tells_the_window_the_source_and_both_figures(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = on_slurm(slurm_lab, tmp_path, *SELECT, pace=1.06, noise=0.001)
+    assert result.status == 1, result.out
+    assert "1 failed" in result.out
+    case = result.case()
+    assert case["verdict"] == "too slow"
+    assert case["headline"] in result.out
+    for part in (
+        "10.07 s is expected",
+        "limit -5 %",
+        "last step (49)",
+        "median of the last 10 steps",
+        "833,030 tokens/s",
+        "https://github.com/NVIDIA/dgxc-benchmarking/blob/v25.04/llama3.1/README.md",
+        "release 25.04 on h100",
+        "peak 1979 TFLOP/s",
+        "9.15 s to 10.6 s",
+        "gpu[",
+    ):
+        assert part in result.out
+
+
+@pytest.mark.promise("no wrong pass: one hiccup")
+def test_one_slow_last_step_passes_with_a_remark(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    result = on_slurm(slurm_lab, tmp_path, *SELECT, slow_steps={49: 1.3})
+    assert result.status == 0, result.out
+    assert result.case()["verdict"] == "passed"
+    (about_last, about_hiccups) = result.case()["remarks"]
+    assert "last step (49)" in about_last
+    assert "judged by the steady median" in about_last
+    assert "1 of 40" in about_hiccups
+    strict = pacemark(
+        *SELECT, "--site", str(tmp_path / "site.yaml"), "--strict-last", results=tmp_path / "strict"
+    )
+    assert strict.case()["verdict"] == "too slow"
+
+
+def test_a_job_that_dies_is_infrastructure_with_node_step_and_last_words(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    result = on_slurm(slurm_lab, tmp_path, *SELECT, crash_at=17)
+    assert result.status == 1
+    assert "1 error" in result.out
+    case = result.case()
+    assert case["verdict"] == "infrastructure"
+    assert "after step 17 of 0 to 49" in case["headline"]
+    assert "FAILED on gpu[" in case["headline"]
+    assert "NCCL error" in result.out
+
+
+def test_a_log_of_100_megabytes_is_judged_with_one_sent(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    sshd = slurm_lab.root / "log" / "sshd.out"
+    before = sshd.stat().st_size
+    stage = slurm_lab.stage(tmp_path.name, chatter=2)
+    site = site_file(slurm_lab, stage, tmp_path)
+    result = pacemark(*SELECT, "--site", str(site), results=tmp_path / "results")
+    assert result.case()["verdict"] == "passed", result.out
+    (log,) = stage.path.rglob("log-*.out")
+    assert log.stat().st_size > 10**8
+    # The log, and everything else of the session: the launch, each look at the queue, the protocol itself. The server
+    # says it when the connection has ended.
+    until(lambda: b"Transferred: sent" in sshd.read_bytes()[before:], "the end of the connection")
+    sent = [int(n) for n in re.findall(rb"Transferred: sent (\d+)", sshd.read_bytes()[before:])]
+    assert 0 < sum(sent) < 10**6
+    collected = (result.folder / CASE / "log.txt").read_text()
+    assert "bytes without a step left out here; the whole log is " in collected
+
+
+LLAMA = ("llama3", "70b-fp8_cs-64gpus", "h100")
+NEMOTRON = ("nemotron3", "30b-mxfp8-8gpus", "b200")
+
+
+def judge(
+    lab: SlurmLab, stage: Stage, folder: Path, which: tuple[str, str, str], *options: str, **keys: str
+) -> Run:
+    recipe, case_id, gpu = which
+    site = site_file(lab, stage, folder, gpu=gpu, release='"26.06.01"', **keys)
+    select = (f"suites/{recipe}", "-k", case_id)
+    return pacemark(*select, "--site", str(site), *options, results=folder / "results")
+
+
+@pytest.mark.parametrize(("which", "tflops"), [(LLAMA, 731), (NEMOTRON, 726)])
+def test_a_case_passes_at_the_published_pace(
+    slurm_lab: SlurmLab, tmp_path: Path, which: tuple[str, str, str], tflops: int
+) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="dgxc")
+    result = judge(slurm_lab, stage, tmp_path, which)
+    assert result.status == 0, result.out
+    case = result.case(f"{which[0]}/{which[1]}")
+    assert (case["verdict"], case["release"], case["job"]["attempts"]) == ("passed", "26.06.01", 1)
+    assert case["expected"]["gpu"] == which[2]
+    (log,) = stage.path.glob("workloads/*/experiments/*/*/*/log-*.out")
+    assert "MODEL_TFLOP/s/GPU" in log.read_text()
+    assert case["mfu"] == pytest.approx(case["expected"]["mfu"], rel=0.01)
+    # 64 or 8 GPUs are 8 nodes or one.
+    assert slurm_lab.jobs_ever()[-1].nodes == int(which[1].rpartition("-")[2].removesuffix("gpus")) // 8
+
+
+def test_an_installation_that_lacks_something_is_told_with_what_mends_it(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    before = slurm_lab.jobs_ever()
+    stage = slurm_lab.stage(tmp_path.name, recipe="dgxc")
+    stage.image.unlink()
+    bridge = stage.path / "workloads" / "pretrain_llama3.1" / "Megatron-Bridge"
+    (bridge / ".git" / "HEAD").write_text("67f987df03b8355b03192d88d70f1709fedf51a0\n")
+    result = judge(slurm_lab, stage, tmp_path, LLAMA, gpus_per_node="4")
+    assert result.verdicts == {"llama3/70b-fp8_cs-64gpus": "infrastructure"}, result.out
+    assert f"the container image {stage.image} is missing" in result.out
+    assert f"enroot import -o {stage.image} docker://nvcr.io#nvidia/nemo:26.04.01" in result.out
+    assert "Megatron-Bridge at the commit of this release is missing" in result.out
+    assert f"git -C {bridge} checkout 06f25c227ef9d3d9b22e5561fb9f46e1cbdab7e2" in result.out
+    assert "a site whose `gpus_per_node` (4) is what launch.sh takes for h100" in result.out
+    assert slurm_lab.jobs_ever() == before
+
+
+def test_variables_of_the_users_profile_change_nothing(slurm_lab: SlurmLab, tmp_path: Path) -> None:
+    stage = slurm_lab.stage(tmp_path.name, recipe="dgxc")
+    profile = '"export TP=1 CONFIG_VARIANT=v1 CONFIG_OVERRIDES=--use_tokendrop=true ENABLE_PROFILE=true FP8_RECIPE=cs DTYPE=bf16"'
+    result = judge(slurm_lab, stage, tmp_path, NEMOTRON, prologue=profile)
+    assert result.verdicts == {"nemotron3/30b-mxfp8-8gpus": "passed"}, result.out

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.faults import CASE, MAXTEXT, MakeTrial, Trial
-from tests.system.support import SELECT, Run, finish, pacemark, site_file, start, until
+from tests.system.support import SELECT, Run, finish, on_slurm, site_file, start, until
 
 STALL = ", stall_factor: 0.1, stall_seconds: 6"
-
-
-def run(lab: SlurmLab, tmp_path: Path, *more: str, limits: str = "", **knobs: Any) -> Run:
-    site = site_file(lab, lab.stage(tmp_path.name, **knobs), tmp_path, limits=limits)
-    return pacemark(*SELECT, "--site", str(site), *more, results=tmp_path / "results")
 
 
 def judged_once_it_hangs(trial: Trial, last: bytes) -> Run:
@@ -48,24 +42,13 @@ def test_a_job_that_hangs_after_its_last_step_is_judged(make_trial: MakeTrial) -
 
 
 def test_a_case_that_cannot_reach_its_band_is_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.2, hang_at=30)
+    result = on_slurm(slurm_lab, tmp_path, *SELECT, "--give-up-after", "20", pace=1.2, hang_at=30)
     case = result.case()
     assert case["verdict"] == "too slow", result.out
     assert "given up after step" in case["headline"]
     assert "GPU-hours saved" in case["headline"]
     assert case["steady_median"] > 11.5
     assert slurm_lab.squeue() == []
-
-
-def test_a_case_inside_its_band_is_not_given_up(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--give-up-after", "20", pace=1.03, real_step=0.05)
-    assert result.case()["verdict"] == "passed", result.out
-
-
-def test_giving_up_before_a_pace_can_be_known_is_refused(tmp_path: Path, slurm_lab: SlurmLab) -> None:
-    result = run(slurm_lab, tmp_path, "--give-up-after", "10")
-    assert result.status == 4
-    assert "--give-up-after 10: a pace is known after 20 of 50 steps at the earliest" in result.out
 
 
 def test_a_case_that_ended_as_infrastructure_is_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
@@ -87,17 +70,10 @@ def test_a_case_that_ended_as_infrastructure_is_tried_again(slurm_lab: SlurmLab,
     assert slurm_lab.squeue() == []
 
 
-def test_every_try_is_shown_when_the_last_one_fails_too(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "2", crash_at=3)
-    case = result.case()
-    assert case["verdict"] == "infrastructure"
-    assert len(case["earlier_jobs"]) == 2
-    assert "try 1" in result.out
-    assert "try 2" in result.out
-
-
 def test_a_node_that_is_blamed_is_kept_out_of_the_next_try(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "1", "--exclude-failed-nodes", crash_at=3)
+    result = on_slurm(
+        slurm_lab, tmp_path, *SELECT, "--retry-infrastructure", "1", "--exclude-failed-nodes", crash_at=3
+    )
     case = result.case()
     (earlier,) = case["earlier_jobs"]
     (blamed,) = case["job"]["excluded_nodes"]
@@ -108,33 +84,5 @@ def test_a_node_that_is_blamed_is_kept_out_of_the_next_try(slurm_lab: SlurmLab, 
     assert f"without {blamed}" in result.out
 
 
-def test_a_try_that_does_not_fit_without_the_node_that_is_blamed_says_so(
-    slurm_lab: SlurmLab, tmp_path: Path
-) -> None:
-    site = site_file(slurm_lab, slurm_lab.stage(tmp_path.name, crash_at=3), tmp_path)
-    result = pacemark(
-        "suites/llama3", "-m", 'case(size="405b", dtype="bf16", gpus=2048)', "--retry-infrastructure", "1",
-        "--exclude-failed-nodes", "--site", str(site), results=tmp_path / "results",
-    )  # fmt: skip
-    case = result.case("llama3/405b-bf16-2048gpus")
-    assert case["verdict"] == "infrastructure"
-    assert "Requested node configuration is not available" in case["headline"]
-    (blamed,) = case["job"]["excluded_nodes"]
-    assert f"nodes left out of this try: {blamed}" in case["headline"]
-    assert slurm_lab.squeue() == []
-
-
-def test_excluding_nodes_without_further_tries_is_refused(tmp_path: Path) -> None:
-    result = pacemark(*SELECT, "--exclude-failed-nodes", results=tmp_path / "results")
-    assert result.status == 4
-    assert "--exclude-failed-nodes is about further tries: give --retry-infrastructure N too" in result.out
-
-
 def nodes(lab: SlurmLab, names: str) -> list[str]:
     return lab.run("scontrol", "show", "hostnames", names).split()
-
-
-def test_a_slow_case_is_never_tried_again(slurm_lab: SlurmLab, tmp_path: Path) -> None:
-    result = run(slurm_lab, tmp_path, "--retry-infrastructure", "3", pace=1.2)
-    assert result.case()["verdict"] == "too slow"
-    assert result.case()["earlier_jobs"] == []

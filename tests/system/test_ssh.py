@@ -32,24 +32,12 @@ def ssh(scripted_lab: ScriptedLab) -> Iterator[SshConnection]:
     connection.close()
 
 
-def test_a_script_has_a_status_and_two_outputs(ssh: SshConnection) -> None:
-    answer = ssh.run("echo out; echo err >&2; exit 7")
-    assert (answer.status, answer.out, answer.err) == (7, "out\n", "err\n")
-
-
 def test_one_shell_runs_many_scripts_and_keeps_nothing_of_them(ssh: SshConnection) -> None:
     first = ssh.run("echo $$; export LEFT=over; cd /; set -eu; false; echo never")
     second = ssh.run("echo $$; echo ${LEFT:-nothing}; pwd")
     shell, left, folder = second.out.split()
     assert (first.status, first.out) == (1, f"{shell}\n")
     assert (left, folder == "/") == ("nothing", False)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "no line feed", "two\nlines", "ümläut $HOME `id` 'quotes' \\n", "x" * 300_000]
-)
-def test_output_comes_as_it_was_written(ssh: SshConnection, text: str) -> None:
-    assert ssh.run(f"cat <<'END' | head -c -1\n{text}\nEND").out == text
 
 
 def test_a_script_cannot_read_the_next_one(ssh: SshConnection) -> None:

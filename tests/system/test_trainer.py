@@ -113,17 +113,3 @@ def test_training_operator_1_8_runs_it_and_a_worker_that_fails_ends_it(
     nothing_is_left(kubernetes_lab, namespace)
     # It deletes the pods of a job that reaches a backoffLimit, and their logs with them.
     require_failed(kubernetes_lab, namespace, run(crash_at=42), CASE, "infrastructure", CRASHED)
-
-
-@operator_1_8
-def test_training_operator_1_8_leaves_nothing_of_a_session_that_was_killed(
-    kubernetes_lab: KubernetesLab, namespace: str, site: Path, running: Callable[[int], None], tmp_path: Path
-) -> None:
-    kubernetes_lab.set(namespace, hang_at=5)
-    process = start(*QUICK, "--site", str(site), results=tmp_path / "results")
-    running(2)
-    process.kill()
-    process.communicate()
-    swept = pacemark("suites", "--sweep", "--site", str(site), results=tmp_path / "results")
-    assert swept.status == 0, swept.out
-    nothing_is_left(kubernetes_lab, namespace)

@@ -199,21 +199,6 @@ class KubernetesLab:
         entries = [json.loads(line) for line in lines if mark in line]
         return list({entry["auditID"]: entry for entry in entries}.values())
 
-    def read_log(self, namespace: str, pod: str, **query: str) -> bytes:
-        """What the API server shows of a log once it is there: a pod runs, or began anew, a moment before."""
-        path, found = f"/api/v1/namespaces/{namespace}/pods/{pod}/log", list[bytes]()
-
-        def is_there() -> bool:
-            try:
-                found.append(self.api.request("GET", path, query=query))
-            except ApiError as error:
-                if error.status != 400:
-                    raise
-            return bool(found)
-
-        self._wait("kwok", is_there, time.monotonic() + 600)
-        return found[0]
-
     def log_of(self, pod: Mapping[str, Any]) -> Path:
         """The file that the log of this pod's main container is served from."""
         return next(self._logs_of(pod))

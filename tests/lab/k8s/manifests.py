@@ -49,34 +49,6 @@ def jobset(namespace: str, name: str, nodes: int, *, queue: str = "", **spec: An
     }
 
 
-def pytorchjob(namespace: str, name: str, nodes: int, *, queue: str = "", **run: Any) -> dict[str, Any]:
-    """GPT-3 on AKS: a master and `nodes` - 1 workers of 8 GPUs; needs the claim; `run` is its runPolicy."""
-    environment = {"NUMBER_OF_ITERATIONS": "50", "GLOBAL_BATCH_SIZE": "512", "GPUS_PER_NODE": "8"}
-    data = {"name": "data-storage", "persistentVolumeClaim": {"claimName": CLAIM}}
-    resources = {"nvidia.com/gpu": "8", "rdma/ib": "8"}
-    container = {
-        "name": "pytorch",
-        "image": "megatron-lm",
-        "command": ["bash", "-c"],
-        "args": ["set -xe\nbash /scripts/train_megatron.sh"],
-        "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "resources": {"requests": resources, "limits": resources},
-    }
-    replica = {
-        "restartPolicy": "OnFailure",
-        "template": {"spec": {"containers": [container], "volumes": [data]}},
-    }
-    replicas = {"Master": {"replicas": 1, **replica}}
-    if nodes > 1:
-        replicas["Worker"] = {"replicas": nodes - 1, **replica}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name, "namespace": namespace, "labels": {QUEUE: queue} if queue else {}},
-        "spec": {"pytorchReplicaSpecs": replicas, **({"runPolicy": run} if run else {})},
-    }
-
-
 def claim(namespace: str, name: str) -> list[dict[str, Any]]:
     """A volume that all may share, as the AKS recipe wants it made beforehand, and its claim in `namespace`."""
     volume = f"{namespace}-{name}"

@@ -36,13 +36,12 @@ _PODS = "/api/v1/pods"
 
 @dataclass
 class Pod:
-    """One that runs. `begun`: its container has; `restarts`: how often it began anew in place."""
+    """One that runs. `begun`: its container has."""
 
     manifest: dict[str, Any]
     container: Container
     log: Path
     said: Said
-    restarts: int = 0
     begun: bool = False
     ended: bool = False
 
@@ -158,8 +157,6 @@ class Runtime:
         quiet.touch()
         metadata = pod.manifest["metadata"]
         entry = {"containers": [pod.container.name], "logsFile": str(pod.log), "follow": False}
-        if pod.restarts:
-            entry["previousLogsFile"] = str(self._log(pod, pod.restarts - 1))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         document = {
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
@@ -172,9 +169,6 @@ class Runtime:
             "spec": {"logs": [entry, {"logsFile": str(quiet), "follow": False}]},
         }
         self._ask(lambda: self.api.apply(document))
-
-    def _log(self, pod: Pod, restart: int) -> Path:
-        return pod.log.with_name(f"{pod.container.name}.{restart}.log")
 
     def _next(self, pod: Pod) -> None:
         try:
@@ -200,9 +194,6 @@ class Runtime:
 
         A master that ends first ends alone.
         """
-        if code and pod.manifest["spec"]["restartPolicy"] != "Never":
-            self._restart(pod, code)
-            return
         change = {"metadata": {"annotations": {EXIT: str(code)}}}
         knobs = self._knobs(pod.manifest["metadata"]["namespace"])
         alone = code or (knobs.master_first and pod.container.is_master)
@@ -210,29 +201,6 @@ class Runtime:
             if not one.ended:
                 one.ended = True
                 self._ask(partial(self.api.merge, one.path, change))
-
-    def _restart(self, pod: Pod, code: int) -> None:
-        """As a kubelet does it: the same pod, the container anew, its old log only as the previous one."""
-        pod.restarts += 1
-        pod.log = self._log(pod, pod.restarts)
-        self._open(pod)
-        self._ask(lambda: self._count(pod, code))
-        nodes = partial(self._nodes, pod.manifest, pod.container)
-        pod.said = pod.container.run(self._knobs(pod.manifest["metadata"]["namespace"]), nodes)
-        self._at(1, lambda: self._next(pod))
-
-    def _count(self, pod: Pod, code: int) -> None:
-        """Show the restart in the pod's status."""
-        now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
-        statuses = self.api.get(pod.path)["status"]["containerStatuses"]
-        for status in statuses:
-            if status["name"] == pod.container.name:
-                started = status["state"]["running"]["startedAt"]
-                ended = {"exitCode": code, "reason": "Error", "startedAt": started, "finishedAt": now}
-                status["lastState"] = {"terminated": ended}
-                status["state"] = {"running": {"startedAt": now}}
-                status["restartCount"] = pod.restarts
-        self.api.merge(f"{pod.path}/status", {"status": {"containerStatuses": statuses}})
 
     def _ask(self, what: Callable[[], object]) -> None:
         """Ask the API server, again later while it is away; a refusal is of a pod that was deleted meanwhile."""
