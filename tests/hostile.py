@@ -18,6 +18,7 @@ from plugins.recipes.cases import Case
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.outcome import Outcome
 from plugins.suite.session import case_of
+from tests.printed import nemo2
 from tests.system import support
 from tests.unit import examples
 
@@ -106,7 +107,7 @@ def _log(case: Case, fate: Fate) -> str:
     pace = examples.target(case.id).step_time * fate.slower
     gbs = fate.gbs or case.gbs
     lines = [f"All distributed processes registered. Starting with {case.gpus} processes", *_harm("start")]
-    lines += [examples.nemo2_line(step, pace, gbs=gbs) for step in range(fate.steps)]
+    lines += [nemo2.nemo2_line(step, pace, gbs=gbs) for step in range(fate.steps)]
     return "\n".join([*lines, *_harm("error"), ""])
 
 

@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
-from tests.bench import (
-    busy,
-    checkout,
-    collection,
-    fleet,
-    isolation,
-    kube,
-    nccl,
-    page,
-    parsing,
-    podlogs,
-    rates,
-    waiting,
-)
+from tests.bench import checkout, collection, fleet, isolation, kube, parsing, rates, waiting
 from tests.bench.report import FIGURES, Figure
 
 Settings = tuple[tuple[ModuleType, str, object], ...]
@@ -58,27 +45,6 @@ BENCHES = (
         ("unit/logs/test_telling_lines.py",),
     ),
     Bench(
-        "podlogs",
-        "Reading the log of a pod: memory and time",
-        podlogs.main,
-        ((podlogs, "SHORT", 10**6), (podlogs, "LONG", 16 * 10**6)),
-        ("unit/backends/kubernetes/test_requests.py",),
-    ),
-    Bench(
-        "nccl",
-        "Digesting an NCCL trace where it lies, beside `grep -c`",
-        nccl.main,
-        ((nccl, "SHORT", 10**6), (nccl, "LONG", 8 * 10**6), (nccl, "MANY", 32)),
-        ("unit/modes/test_nccl.py",),
-    ),
-    Bench(
-        "page",
-        "The page of a large run: made, and opened in Chromium",
-        page.main,
-        ((page, "CASES", 3), (page, "STEPS", 1000), (page, "ROUNDS", 1)),
-        ("unit/reports/test_cost.py",),
-    ),
-    Bench(
         "rates",
         "How often a verdict is wrong, by simulation; docs/dev/verdicts.md has its tables",
         partial(rates.main, ()),
@@ -91,13 +57,6 @@ BENCHES = (
         isolation.main,
         ((isolation, "FLEETS", 2), (isolation, "HEALTHY", 2), (isolation, "LARGE", 64), (isolation, "WRITES", False)),
         ("unit/isolation/test_search.py",),
-    ),
-    Bench(
-        "busy",
-        "The case of `make demo` on a processor beside busy loops",
-        partial(busy.main, ("--runs", "2")),
-        ((busy, "LOOPS", (1,)),),
-        ("unit/test_proxy_cpus.py",),
     ),
     Bench(
         "fleet",

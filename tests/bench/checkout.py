@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.printed import nemo2
+
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "fleet"
 NODES = 4
@@ -15,14 +17,26 @@ STEPS = 50
 STEP_SECONDS = 0.2
 _GBS = 128
 
+_LINE = nemo2.line(
+    "$i",
+    STEPS - 1,
+    {
+        "lr": 7.496e-06,
+        "global_batch_size": _GBS,
+        "global_step": "$i",
+        "reduced_train_loss": "11.$((99 - i))",
+        "train_step_timing in s": 10,
+        "consumed_samples": f"$(((i + 1) * {_GBS}))",
+    },
+)
+
 # One step of the log for each pause of the shell itself: no process is started, so 64 jobs leave the CPU alone.
 JOB = f"""\
 #!/bin/bash
 exec {{quiet}}<> <(:)
 for ((i = 0; i < {STEPS}; i++)); do
     read -rt {STEP_SECONDS} -u $quiet
-    echo "Training epoch 0, iteration $i/{STEPS - 1} | lr: 7.496e-06 | global_batch_size: {_GBS} | global_step: $i | \
-reduced_train_loss: 11.$((99 - i)) | train_step_timing in s: 10 | consumed_samples: $(((i + 1) * {_GBS}))"
+    echo "{_LINE}"
 done
 """
 

@@ -2,16 +2,14 @@
 
 The floor is the time that the longest job took, by the controller's log: what all of them need that start at once. The
 same requests over SSH by a program that does nothing else are what Pacemark cannot get below. What the cluster itself
-needs for as many jobs is measured three times: sbatch in a loop, in four loops at once, and one job array. It starts
-batch jobs about once a second, so even a single call does not reach the floor. Then cases that wait behind a busy
-cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
+needs for as many jobs is measured by sbatch in a loop: it starts batch jobs about once a second. Then cases that wait
+behind a busy cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
 """
 
 from __future__ import annotations
 
 import compileall
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,8 +17,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fixtures.runs.ledger import Ledger
-from plugins.record.lines import JOBS_LOG
 from tests.bench import checkout, controller, process, reframe, waiting
 from tests.bench.controller import Record
 from tests.bench.process import Cost
@@ -33,8 +29,6 @@ WITH_PEER = True
 """Whether ReFrame is measured, which is installed from the network."""
 
 _SBATCH = f"sbatch --nodes={checkout.NODES} --exclusive --mem=0 --gres=gpu:8 --output=bare-%j.out"
-_LOOPS = 4
-_ROUNDS = 5
 _PATIENCE = 600.0
 
 
@@ -91,23 +85,6 @@ def pacemark(lab: SlurmLab, folder: Path) -> Way:
     return Way("Pacemark", cost, record, process.cpu_of(sshd) - before)
 
 
-def part_of_fleet(folder: Path) -> float:
-    """Seconds from the start of the fleet to its end."""
-    run = Ledger(folder / "checkout" / "results" / "latest" / JOBS_LOG).run()
-    assert run.ended is not None
-    return run.ended - run.started
-
-
-def login_shell() -> float:
-    """Median seconds that a login shell takes to start and end here."""
-    times = []
-    for _ in range(_ROUNDS):
-        start = time.perf_counter()
-        subprocess.run(["bash", "-l", "-c", "true"], check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def peer(lab: SlurmLab, folder: Path) -> Way:
     program = reframe.install()
     with controller.watching(lab) as record:
@@ -116,17 +93,20 @@ def peer(lab: SlurmLab, folder: Path) -> Way:
     return Way("ReFrame", cost, record)
 
 
-def bare(lab: SlurmLab, folder: Path) -> list[Way]:
+def bare(lab: SlurmLab, folder: Path) -> Way:
     """No harness at all, the least that this machine and its Slurm need: until the last job's own end."""
-
-    def loop(jobs: int) -> str:
-        return f"for ((i = 0; i < {jobs}; i++)); do {_SBATCH} job.sh; done"
-
-    return [
-        _bare(lab, folder / "loop", "sbatch", loop(JOBS)),
-        _bare(lab, folder / "loops", f"{_LOOPS} loops", f"({loop(JOBS // _LOOPS)}) & " * _LOOPS + "wait"),
-        _bare(lab, folder / "array", "one array", f"{_SBATCH} --array=0-{JOBS - 1} job.sh"),
-    ]
+    folder = folder / "loop"
+    folder.mkdir()
+    (folder / "job.sh").write_text(checkout.JOB)
+    out, watch = folder / "bare.out", controller.Watch(lab)
+    loop = f"for ((i = 0; i < {JOBS}; i++)); do {_SBATCH} job.sh; done"
+    with controller.watching(lab) as record:
+        cost = process.Measured(["bash", "-c", loop], cwd=folder, out=out, env=lab.environment).wait()
+        deadline = time.monotonic() + _PATIENCE
+        while len(watch.read().ended) < JOBS and time.monotonic() < deadline:
+            time.sleep(0.2)
+    require(cost, record, out)
+    return Way("sbatch", replace(cost, ended=max(record.ended.values())), record)
 
 
 def alone(lab: SlurmLab, folder: Path) -> Way:
@@ -141,20 +121,6 @@ def alone(lab: SlurmLab, folder: Path) -> Way:
     return Way("requests alone", cost, record)
 
 
-def _bare(lab: SlurmLab, folder: Path, name: str, command: str) -> Way:
-    folder.mkdir()
-    (folder / "job.sh").write_text(checkout.JOB)
-    out = folder / "bare.out"
-    watch = controller.Watch(lab)
-    with controller.watching(lab) as record:
-        cost = process.Measured(["bash", "-c", command], cwd=folder, out=out, env=lab.environment).wait()
-        deadline = time.monotonic() + _PATIENCE
-        while len(watch.read().ended) < JOBS and time.monotonic() < deadline:
-            time.sleep(0.2)
-    require(cost, record, out)
-    return Way(name, replace(cost, ended=max(record.ended.values())), record)
-
-
 def require(cost: Cost, record: Record, out: Path) -> None:
     """A way that did not run all jobs to their end has no figures."""
     if cost.status or len(record.ended) != JOBS or record.started.keys() != record.ended.keys():
@@ -164,7 +130,7 @@ def require(cost: Cost, record: Record, out: Path) -> None:
 
 
 def side_by_side(lab: SlurmLab, folder: Path) -> None:
-    ours, loop, *_ = ways = [pacemark(lab, folder), *bare(lab, folder), alone(lab, folder / "alone")]
+    ours, loop, _ = ways = [pacemark(lab, folder), bare(lab, folder), alone(lab, folder / "alone")]
     if WITH_PEER:
         ways.append(peer(lab, folder))
     print_table(
@@ -172,8 +138,6 @@ def side_by_side(lab: SlurmLab, folder: Path) -> None:
         [way.name for way in ways],
         [way.rows() for way in ways],
     )
-    print(f"Pacemark's fleet, from its start to its end: {part_of_fleet(folder):.2f} s")
-    print(f"a login shell of this user, which every script over SSH may wait for: {login_shell():.3f} s")
     for way in ways:
         print(f"requests, {way.name}: {way.record.by_type}")
     cost, record = ours.cost, ours.record

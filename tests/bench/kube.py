@@ -16,7 +16,7 @@ from fixtures.runs.ledger import Ledger
 from tests.bench import process
 from tests.bench.checkout import ROOT
 from tests.bench.process import Cost
-from tests.bench.report import Row, print_table, print_target
+from tests.bench.report import print_target
 from tests.lab.k8s import programs
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.system.kube import gke_site, items, left
@@ -54,24 +54,6 @@ class Asked:
     def besides_logs(self) -> int:
         """All but those for logs: one that is silent is read besides."""
         return self.requests.total() - self.requests[_LOGS] - self.requests[_EARLY]
-
-    def rows(self) -> list[Row]:
-        checks = sum(n for what, n in self.requests.items() if "selfsubjectaccessreviews" in what)
-        watches = sum(n for what, n in self.requests.items() if what.startswith("watch "))
-        return [
-            ("jobs", "", self.jobs),
-            ("seconds in the queue", "s", self.waited),
-            ("all requests", "", self.requests.total()),
-            ("  of these permission checks", "", checks),
-            ("  watches", "", watches),
-            ("  for logs", "", self.requests[_LOGS]),
-            ("  for logs too early", "", self.requests[_EARLY]),
-            ("a job, without logs", "", self.besides_logs / self.jobs),
-            ("for logs, a second of the session", "/s", self.requests[_LOGS] / self.cost.wall),
-            ("wall, whole session", "s", self.cost.wall),
-            ("CPU, process tree", "s", self.cost.cpu),
-            ("objects left", "", self.left),
-        ]
 
 
 def make(folder: Path, jobs: int) -> Path:
@@ -147,9 +129,9 @@ def main() -> None:
         short, long = (session(lab, folder / f"{wait:.0f}-s", _WAITING, wait) for wait in (SHORT, LONG))
     ways = [few, many, short, long]
     names = [f"{FEW} job", f"{MANY} at once", f"queued {SHORT:g} s", f"queued {LONG:g} s"]
-    print_table("requests to the API server", names, [way.rows() for way in ways])
     for title, way in zip(names, ways, strict=True):
-        print(f"{title}: " + ", ".join(f"{what} {count}" for what, count in sorted(way.requests.items())))
+        counts = ", ".join(f"{what} {count}" for what, count in sorted(way.requests.items()))
+        print(f"{title}, {way.cost.wall:.0f} s: {counts}")
     print_target(
         f"no more requests in {LONG:g} s of waiting than in {SHORT:g} s",
         long.besides_logs <= short.besides_logs,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from plugins.logs.formats import read
 from tests.bench.report import print_target
+from tests.printed import maxtext, nemo2
 
 SIZE = 10**9
 PIECE = 1 << 20
@@ -21,17 +22,16 @@ ROUNDS = 3
 CHATTER = (
     b"[NeMo W 2025-04-11 14:48:45 nemo_logging:405] a warning of some rank that says nothing about any step\n"
 )
+_METRICS: dict[str, float | str] = {
+    "global_batch_size": 128,
+    "global_step": "{i}",
+    "reduced_train_loss": 11.96,
+    "train_step_timing in s": 12.39,
+    "consumed_samples": "{n}",
+}
 STEPS = {
-    "nemo2": (
-        "Training epoch 0, iteration {i}/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: {i} | "
-        "reduced_train_loss: 11.96 | train_step_timing in s: 12.39 | consumed_samples: {n}\n",
-        "train_step_timing",
-    ),
-    "maxtext": (
-        "completed step: {i}, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
-        "total_weights: 524288, loss: 0.000\n",
-        "completed step",
-    ),
+    "nemo2": (nemo2.line("{i}", 49, _METRICS) + "\n", "train_step_timing"),
+    "maxtext": (maxtext.line("{i}") + "\n", "completed step"),
 }
 
 

@@ -1,21 +1,20 @@
 """How often a verdict is wrong: simulated runs of clusters whose pace is known, judged by the code that judges real ones.
 
-    python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--noise] [--write] [--csv FILE]
+    python -m tests.bench.rates [--runs N] [--seed N] [--processes N] [--noise] [--write]
 
 Each run is judged once alone, and once as `--repeat-undecided` would: with further runs of the same cluster where it does not tell.
-Prints the tables of docs/dev/verdicts.md and which aims are met; `--write` puts the tables there, `--csv` has every cell. The same seed gives the same figures,
+Prints the tables of docs/dev/verdicts.md and which aims are met; `--write` puts the tables there. The same seed gives the same figures,
 with however many processes.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 
@@ -283,32 +282,6 @@ def write(path: Path, texts: Mapping[str, str]) -> None:
     path.write_text(page)
 
 
-def save(path: Path, table: Table) -> None:
-    """Every cell, in numbers of runs."""
-    kinds = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
-    counted = [f"{words}{kind}" for words in ("", "repeated: ") for kind in kinds]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            [
-                "statistic",
-                "noise",
-                "hiccups",
-                "between",
-                "slow-down",
-                "correlation",
-                "long",
-                "real",
-                *counted,
-                "runs taken",
-            ]
-        )
-        for cell, tally in table.items():
-            kinds_of_both = [kinds_of[kind] for kinds_of in (tally.once, tally.repeated) for kind in kinds]
-            taken = sum(length * count for length, count in tally.lengths.items())
-            writer.writerow([cell.figure, *astuple(cell.cluster), *kinds_of_both, taken])
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rates", description=__doc__)
     parser.add_argument(
@@ -318,7 +291,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"how many work ({PROCESSES})")
     parser.add_argument("--noise", action="store_true", help="only the tables by the noise of the steps")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/dev/verdicts.md")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="save every cell")
     given = parser.parse_args(arguments)
     cells = noise_cells() if given.noise else grid()
     table = simulate(cells, given.runs, given.seed, given.processes)
@@ -328,8 +300,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("\n\n".join(texts.values()))
     if not given.noise:
         print_aims(table)
-    if given.csv:
-        save(given.csv, table)
     if given.write:
         write(DOCUMENT, texts)
 

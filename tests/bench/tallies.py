@@ -14,7 +14,7 @@ from tests.bench.mlperf import systems
 
 OTHERS, SAMPLED, REST, UNSEEN = 10, 40, 100, 1000
 """The two cells that the aims name first get all runs. The other aims' and the other healthy ones get a tenth of them, what else is in
-the document a hundredth, and what only `--csv` shows a thousandth. A real system that prints each step gets a tenth too, another one a fortieth."""
+the document a hundredth, and what no table shows a thousandth. A real system that prints each step gets a tenth too, another one a fortieth."""
 
 LEAST = 5
 """So many runs has every cell."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.bench import checkout, controller, process
 from tests.bench.controller import Record
-from tests.bench.report import Row, print_table, print_target
+from tests.bench.report import print_target
 from tests.lab.slurm import SlurmLab
 from tests.system.support import site_file
 
@@ -23,16 +23,14 @@ _ALIKE = 1.2
 
 @dataclass(frozen=True)
 class Wait:
-    """`submitting`: s from the first to the last submission; `cancelling`: s from Ctrl-C to the exit; `left`: jobs.
+    """`cancelling`: s from Ctrl-C to the exit; `left`: jobs.
 
     `record` is of the window in which all cases waited, `end` of the time from Ctrl-C to the exit.
     """
 
     record: Record
     end: Record
-    submitting: float
     cancelling: float
-    cpu: float
     left: int
 
     @property
@@ -40,28 +38,12 @@ class Wait:
         """Job information requests a minute while all cases waited."""
         return self.record.job_information * 60 / WINDOW
 
-    def rows(self) -> list[Row]:
-        return [
-            ("first to last submission", "s", self.submitting),
-            ("all requests while waiting", "/min", sum(self.record.requests.values()) * 60 / WINDOW),
-            ("of these for job information", "/min", self.rate),
-            ("Ctrl-C to exit", "s", self.cancelling),
-            ("requests from Ctrl-C to exit", "", sum(self.end.requests.values())),
-            ("jobs left", "", self.left),
-            ("CPU, process tree", "s", self.cpu),
-        ]
-
 
 def compare(lab: SlurmLab, folder: Path) -> None:
     lab.run("sbatch", f"--nodes={lab.nodes}", "--exclusive", "--output=/dev/null", "--wrap=sleep 7200")
     while lab.idle_nodes():
         time.sleep(0.2)
     few, many = (wait(lab, folder / f"waiting-{cases}", cases) for cases in (FEW, MANY))
-    print_table(
-        f"cases that wait behind a busy cluster, {WINDOW:g} s",
-        [f"{FEW} cases", f"{MANY} cases"],
-        [few.rows(), many.rows()],
-    )
     for name, way in ((FEW, few), (MANY, many)):
         print(f"requests, {name} cases: waiting: {way.record.by_type}; Ctrl-C: {way.end.by_type}")
     print_target(
@@ -103,12 +85,9 @@ def wait(lab: SlurmLab, folder: Path, cases: int) -> Wait:
         asked = time.time()
         os.killpg(session.pid, signal.SIGINT)
         cost = session.wait()
-    times = submitted.values()
     return Wait(
         record=record,
         end=end,
-        submitting=max(times) - min(times),
         cancelling=cost.ended - asked,
-        cpu=cost.cpu,
         left=len(lab.squeue()) - others,
     )

@@ -7,43 +7,43 @@ import re
 from dataclasses import replace
 from itertools import zip_longest
 
-from tests.fuzz import cells, words
+from tests.fuzz import cells
 from tests.fuzz.cells import Cell
 from tests.fuzz.health import cut
-from tests.fuzz.job import Page, Truth
-from tests.fuzz.kinds import Made, kind, made
+from tests.fuzz.kinds import Made, Truth, kind, made
 from tests.fuzz.pace import slow
+from tests.printed import marks, nccl
+from tests.printed.run import Page
 
 
-def _page(cell: Cell, rng: random.Random) -> Page:
-    return cell.render(cells.job(rng, cell))
+def once(cell: Cell, rng: random.Random) -> Page:
+    """Of a bar that is drawn twice the next one says a step again."""
+    job = cells.job(rng, cell)
+    return cell.render(replace(job, style=replace(job.style, twice=False)))
+
+
+def of_length(cell: Cell, rng: random.Random, steps: int) -> Made:
+    """A run of so many steps that is whole."""
+    times = cells.series(rng, cell, steps=steps)
+    return made(cell, cells.job(rng, cell, times), Truth.NOT_PASS, f"{steps} steps")
 
 
 @kind("fewer-steps")
 def fewer(cell: Cell, rng: random.Random) -> Made:
-    """A shorter run that is whole, as a profiling run of 25 steps is."""
-    count = cell.case.steps
-    steps = (
-        count - rng.choice((1, 5, 10, 25)) if cell.case.means.every == 1 else count - rng.choice((10, 20, 50))
-    )
-    return made(
-        cell, cells.job(rng, cell, cells.series(rng, cell, steps=steps)), Truth.NOT_PASS, f"{steps} steps"
-    )
+    """As a profiling run of 25 steps is."""
+    shorter = (1, 5, 10, 25) if cell.case.means.every == 1 else (10, 20, 50)
+    return of_length(cell, rng, cell.case.steps - rng.choice(shorter))
 
 
 @kind("more-steps")
 def more(cell: Cell, rng: random.Random) -> Made:
-    steps = cell.case.steps + rng.choice((10, 50, 100))
-    return made(
-        cell, cells.job(rng, cell, cells.series(rng, cell, steps=steps)), Truth.NOT_PASS, f"{steps} steps"
-    )
+    return of_length(cell, rng, cell.case.steps + rng.choice((10, 50, 100)))
 
 
 @kind("missing-steps")
 def missing(cell: Cell, rng: random.Random) -> Made:
-    """Three lines and more are not there at all. A bar that is drawn twice says a step again in the next bar."""
-    job = cells.job(rng, cell)
-    page = cell.render(replace(job, style=replace(job.style, twice=False)))
+    """Three lines and more are not there at all."""
+    page = once(cell, rng)
     places = range(1, len(page.steps))
     count = min(rng.randint(3, 10), len(places))
     for index in sorted(rng.sample(places, count), reverse=True):
@@ -54,8 +54,7 @@ def missing(cell: Cell, rng: random.Random) -> Made:
 @kind("garbled-lines")
 def garbled(cell: Cell, rng: random.Random) -> Made:
     """Three step lines and more with their figures destroyed."""
-    job = cells.job(rng, cell)
-    page = cell.render(replace(job, style=replace(job.style, twice=False)))
+    page = once(cell, rng)
     for index in rng.sample(range(1, len(page.steps)), min(rng.randint(3, 10), len(page.steps) - 1)):
         page.steps[index] = [
             re.sub(r"\d", lambda _: rng.choice("#?~"), cut(rng, piece)) for piece in page.steps[index]
@@ -84,21 +83,21 @@ def truncated(cell: Cell, rng: random.Random) -> Made:
 def two_runs(cell: Cell, rng: random.Random) -> Made:
     """A healthy attempt, then the last one, which is slow."""
     factor = slow(cell, rng)
-    first, last = _page(cell, rng), cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    first, last = cells.page(cell, rng), cells.page(cell, rng, factor)
     return Made(first.text() + last.text(), Truth.NOT_PASS, f"the last x{factor:.3f}")
 
 
 @kind("cut-short-then-slow")
 def restart(cell: Cell, rng: random.Random) -> Made:
     """An attempt that died half way, then a slow one."""
-    first, factor = _page(cell, rng), slow(cell, rng)
+    first, factor = cells.page(cell, rng), slow(cell, rng)
     text = "".join(
         [
             *first.head,
             *(piece for pieces in first.steps[: rng.randint(1, len(first.steps) - 1)] for piece in pieces),
         ]
     )
-    last = cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    last = cells.page(cell, rng, factor)
     return Made(text + "\n" + last.text(), Truth.NOT_PASS, f"the last x{factor:.3f}")
 
 
@@ -106,7 +105,7 @@ def restart(cell: Cell, rng: random.Random) -> Made:
 def two_whole_runs(cell: Cell, rng: random.Random) -> Made:
     """A slow run that reached its last step, and behind it a fast one of the same case, which may be labelled as another file's."""
     factor = slow(cell, rng)
-    first, last = cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor))), _page(cell, rng)
+    first, last = cells.page(cell, rng, factor), cells.page(cell, rng)
     label = rng.choice(("", "", "results/old/log.out:", "> ", "log-4699.out:"))
     header = rng.choice(("", "==> results/old/log.out <==\n"))
     behind = "".join(f"{label}{line}\n" for line in last.text().splitlines())
@@ -119,7 +118,7 @@ def two_whole_runs(cell: Cell, rng: random.Random) -> Made:
 def interleaved(cell: Cell, rng: random.Random) -> Made:
     """Two runs write into one file, one of them slow. MaxText prints from every process, so that it may seem to be one run."""
     factor = rng.uniform(1.25, 1.5)
-    one, two = _page(cell, rng), cell.render(cells.job(rng, cell, cells.series(rng, cell, pace=factor)))
+    one, two = cells.page(cell, rng), cells.page(cell, rng, factor)
     if rng.random() < 0.5:
         one, two = two, one
     nothing: list[str] = []
@@ -155,7 +154,7 @@ def zero(cell: Cell, rng: random.Random) -> Made:
 
 def _marked(cell: Cell, rng: random.Random, lines: list[str], note: str = "") -> Made:
     """One of the lines between two settled steps."""
-    page = _page(cell, rng)
+    page = cells.page(cell, rng)
     place = rng.randrange(max(1, len(page.steps) // 5), len(page.steps))
     line = rng.choice(lines)
     n = place if cell.dialect != "megatron_lm" else place * 10
@@ -168,7 +167,7 @@ def _marked(cell: Cell, rng: random.Random, lines: list[str], note: str = "") ->
 
 @kind("checkpoint")
 def checkpoint(cell: Cell, rng: random.Random) -> Made:
-    return _marked(cell, rng, words.CHECKPOINTS[cell.dialect])
+    return _marked(cell, rng, marks.CHECKPOINTS[cell.dialect])
 
 
 @kind("profiler")
@@ -176,7 +175,7 @@ def profiler(cell: Cell, rng: random.Random) -> Made | None:
     """MaxText's recipe is profiled as published."""
     if cell.dialect == "maxtext":
         return None
-    return _marked(cell, rng, words.PROFILERS[cell.dialect])
+    return _marked(cell, rng, marks.PROFILERS[cell.dialect])
 
 
 @kind("profiler-elsewhere")
@@ -184,7 +183,7 @@ def elsewhere(cell: Cell, rng: random.Random) -> Made | None:
     """MaxText's recipe is profiled on steps 9 to 11; this run is so among those that are judged."""
     if cell.dialect != "maxtext":
         return None
-    page, place = _page(cell, rng), rng.randrange(20, 46)
+    page, place = cells.page(cell, rng), rng.randrange(20, 46)
     begins, ends = rng.choice(
         [
             ("Capture range started in the application.", "Capture range ended in the application."),
@@ -208,7 +207,7 @@ def configured(cell: Cell, rng: random.Random) -> Made | None:
 
 @kind("nccl-trace")
 def trace(cell: Cell, rng: random.Random) -> Made:
-    return _marked(cell, rng, words.TRACES)
+    return _marked(cell, rng, nccl.TRACES)
 
 
 @kind("socket-fallback")
@@ -216,4 +215,4 @@ def socket(cell: Cell, rng: random.Random) -> Made | None:
     """NCCL went over TCP, in a run of several nodes."""
     if cell.case.gpus <= cell.per_node:
         return None
-    return _marked(cell, rng, words.SOCKETS)
+    return _marked(cell, rng, nccl.SOCKETS)

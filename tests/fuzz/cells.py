@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 from plugins.baselines.baseline_file import Cell as Line
 from plugins.baselines.baseline_file import Table
 from plugins.baselines.metrics import FlopsDefinition
 from plugins.baselines.store import Baseline, find
-from plugins.recipes.cases import Case
+from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
-from tests.fuzz import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2
-from tests.fuzz.job import Job, Page, Renderer, Style, teraflops_of_a_step
+from tests.printed import dllogger, maxtext, megatron_bridge, megatron_lm, nemo1, nemo2
+from tests.printed.run import Job, Page, Renderer, Style, teraflops_of_a_step
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"
@@ -92,19 +93,16 @@ def _own_baseline(case: Case) -> Baseline:
     # Small models on many GPUs wait for the network more than they compute.
     work = teraflops_of_a_step(case, causal=True)
     seconds = work / (MFU_OF_GPT3 * 989) + 0.05
-    line = Line(
-        size=case.size,
-        dtype=case.dtype,
-        gpus=case.gpus,
-        tp=case.tp,
-        pp=case.pp,
-        cp=case.cp,
-        vp=case.vp,
-        mbs=case.mbs,
-        gbs=case.gbs,
-        step_time=float(f"{seconds:.4g}"),
-        tokens_per_second=case.tokens_per_step / seconds,
-        mfu=100 * work / seconds / 989,
+    line = Line.model_validate(
+        {
+            **case.configuration(),
+            "size": case.size,
+            "dtype": case.dtype,
+            "gpus": case.gpus,
+            "step_time": float(f"{seconds:.4g}"),
+            "tokens_per_second": case.tokens_per_step / seconds,
+            "mfu": 100 * work / seconds / 989,
+        }
     )
     table = Table(
         release=case.release,
@@ -124,25 +122,23 @@ def cells() -> tuple[Cell, ...]:
     """All that have a baseline. Megatron-Bridge has no recipe: llama3's cases stand in, read as its logs."""
     found = []
     for name, releases in RELEASES.items():
-        for release in releases:
-            for gpu in GPUS:
-                recipe = load_recipe(ROOT / "suites" / name, release, gpu)
-                if recipe.unfit:
+        for release, gpu in product(releases, GPUS):
+            recipe = load_recipe(ROOT / "suites" / name, release, gpu)
+            for case in () if recipe.unfit else recipe.cases:
+                baseline = _baseline(recipe, case, gpu)
+                if baseline is None or case.checkpoint is not None:
                     continue
-                for case in recipe.cases:
-                    if case.checkpoint is not None:
-                        continue
-                    if name == "gpt3_aks":
-                        baseline = None if gpu != "h100" or case.variant else _own_baseline(case)
-                    else:
-                        baseline = find(BASELINES, recipe, case, gpu)
-                    if baseline is None:
-                        continue
-                    cell = Cell(recipe.file.log, release, gpu, case, baseline)
-                    found.append(cell)
-                    if (name, release) == ("llama3", "25.04"):
-                        found.append(replace(cell, dialect="megatron_bridge"))
+                cell = Cell(recipe.file.log, release, gpu, case, baseline)
+                found.append(cell)
+                if (name, release) == ("llama3", "25.04"):
+                    found.append(replace(cell, dialect="megatron_bridge"))
     return tuple(found)
+
+
+def _baseline(recipe: Recipe, case: Case, gpu: str) -> Baseline | None:
+    if case.recipe != "gpt3_aks":
+        return find(BASELINES, recipe, case, gpu)
+    return _own_baseline(case) if gpu == "h100" and not case.variant else None
 
 
 @lru_cache
@@ -232,3 +228,8 @@ def job(rng: random.Random, cell: Cell, times: list[float] | None = None) -> Job
         seed=rng.getrandbits(32),
         style=style(rng, cell),
     )
+
+
+def page(cell: Cell, rng: random.Random, pace: float | None = None) -> Page:
+    """The log of a healthy run of the cell, or of one at this pace."""
+    return cell.render(job(rng, cell, None if pace is None else series(rng, cell, pace=pace)))

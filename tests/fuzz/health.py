@@ -5,51 +5,40 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from tests.fuzz import cells, words
-from tests.fuzz.around import AROUND, around
+from tests.fuzz import cells
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import Page, Truth
-from tests.fuzz.kinds import Made, kind, made
+from tests.fuzz.kinds import Made, Truth, kind, made
+from tests.printed import marks, nccl
+from tests.printed.around import AROUND, around
 
 
-def healthy(cell: Cell, rng: random.Random, *, noise: float, hiccups: int = 0) -> Made:
+def healthy(cell: Cell, rng: random.Random, noise: float, hiccups: int = 0) -> Made:
     times = cells.series(rng, cell, noise=noise, hiccups=hiccups)
     return made(cell, cells.job(rng, cell, times), Truth.PASS, f"{100 * noise:g} % noise, {hiccups} hiccups")
 
 
 @kind("healthy-quiet")
 def quiet(cell: Cell, rng: random.Random) -> Made:
-    return healthy(cell, rng, noise=0.002)
-
-
-@kind("healthy-noise-1")
-def noise_1(cell: Cell, rng: random.Random) -> Made:
-    return healthy(cell, rng, noise=0.01)
+    return healthy(cell, rng, 0.002)
 
 
 @kind("healthy-hiccups")
 def with_hiccups(cell: Cell, rng: random.Random) -> Made:
-    return healthy(cell, rng, noise=0.005, hiccups=rng.randint(1, 2))
+    return healthy(cell, rng, 0.005, rng.randint(1, 2))
 
 
 @kind("healthy-noise-2")
 def noise_2(cell: Cell, rng: random.Random) -> Made:
     """2 % noise and 2 % hiccups: at most one case of a thousand may be red."""
-    return healthy(
-        cell, rng, noise=0.02, hiccups=sum(rng.random() < 0.02 for _ in range(cell.case.steps * 4 // 5))
-    )
-
-
-def _page(cell: Cell, rng: random.Random) -> Page:
-    return cell.render(cells.job(rng, cell))
+    return healthy(cell, rng, 0.02, sum(rng.random() < 0.02 for _ in range(cell.case.steps * 4 // 5)))
 
 
 @kind("healthy-chatter")
 def chatter(cell: Cell, rng: random.Random) -> Made:
     """Whole lines of other ranks and libraries between the steps."""
-    page = _page(cell, rng)
+    page = cells.page(cell, rng)
     for _ in range(rng.randint(1, 12)):
-        page.before(rng.randrange(1, len(page.steps)), rng.choice(words.INNOCENT))
+        page.before(rng.randrange(1, len(page.steps)), rng.choice(marks.INNOCENT))
     return Made(page.text(), Truth.PASS)
 
 
@@ -58,10 +47,9 @@ def single_node(cell: Cell, rng: random.Random) -> Made | None:
     """On one node NCCL has no network to use, and says that it is Socket: nothing goes over it."""
     if cell.case.gpus > cell.per_node:
         return None
-    page = _page(cell, rng)
-    here = "gpu001:1234:5678 [0] NCCL INFO "
-    page.add(here + "NET/IB : No device found.", here + "NET/Socket : Using [0]eth0:10.0.0.1<0>")
-    page.add(here + rng.choice(("Using network Socket", "Assigned NET plugin Socket to comm")))
+    page = cells.page(cell, rng)
+    page.add(nccl.info("NET/IB : No device found."), nccl.info("NET/Socket : Using [0]eth0:10.0.0.1<0>"))
+    page.add(nccl.info(rng.choice((nccl.OVER_SOCKETS, "Assigned NET plugin Socket to comm"))))
     return Made(page.text(), Truth.PASS)
 
 
@@ -94,18 +82,20 @@ def cut(rng: random.Random, piece: str) -> str:
 def labels(cell: Cell, rng: random.Random) -> Made:
     """With what launchers, container runtimes and log drivers print around each line."""
     name = rng.choice(AROUND)
-    return Made(around(name, _page(cell, rng).text()), Truth.PASS, name)
+    return Made(around(name, cells.page(cell, rng).text()), Truth.PASS, name)
 
 
 @kind("healthy-groups")
 def groups(cell: Cell, rng: random.Random) -> Made:
     """NCCL_DEBUG=INFO of each rank: five communicators of 8 and one of all."""
-    page, world = _page(cell, rng), cell.case.gpus
+    page, world = cells.page(cell, rng), cell.case.gpus
     for rank in range(16):
         for size in (min(8, world),) * 5 + (world,):
+            comm = f"0x5624aab{rng.randrange(16**5):05x}"
             page.add(
-                f"gpu001:1234:5678 [{rank % 8}] NCCL INFO ncclCommInitRank comm 0x5624aab{rng.randrange(16**5):05x} rank {rank} nranks {size} "
-                f"cudaDev {rank % 8} nvmlDev {rank % 8} busId 1b000 commId 0x2609201f6848b74c - Init COMPLETE"
+                nccl.made(
+                    "ncclCommInitRank", comm, rank, size, end="commId 0x2609201f6848b74c - Init COMPLETE"
+                )
             )
     return Made(page.text(), Truth.PASS)
 
@@ -131,20 +121,16 @@ def torn_output(cell: Cell, rng: random.Random) -> Made | None:
 
 @kind("healthy-crlf")
 def crlf(cell: Cell, rng: random.Random) -> Made:
-    return Made(_page(cell, rng).text().replace("\n", "\r\n"), Truth.PASS)
+    return Made(cells.page(cell, rng).text().replace("\n", "\r\n"), Truth.PASS)
 
 
 @kind("healthy-colours")
 def colours(cell: Cell, rng: random.Random) -> Made:
     """A terminal's colours around each line, as a launcher writes them that believes in one."""
-    text = _page(cell, rng).text()
-    colour = rng.choice(("\x1b[32m", "\x1b[1;34m", "\x1b[0m"))
-    return Made(
-        "".join(f"{colour}{line}\x1b[0m\n" for line in text.splitlines() if "\r" not in line)
-        if "\r" not in text
-        else text,
-        Truth.PASS,
-    )
+    text, colour = cells.page(cell, rng).text(), rng.choice(("\x1b[32m", "\x1b[1;34m", "\x1b[0m"))
+    if "\r" not in text:
+        text = "".join(f"{colour}{line}\x1b[0m\n" for line in text.splitlines())
+    return Made(text, Truth.PASS)
 
 
 @kind("healthy-bare")

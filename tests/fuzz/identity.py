@@ -7,22 +7,18 @@ from dataclasses import replace
 
 from plugins.recipes.cases import Case
 from tests.fuzz import cells
-from tests.fuzz.around import AROUND, around
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import DEVICES, Truth
-from tests.fuzz.kinds import Made, kind, made, told
+from tests.fuzz.kinds import Made, Truth, kind, made, told
+from tests.printed.around import AROUND, around
+from tests.printed.run import DEVICES
 
 
 def as_if(cell: Cell, rng: random.Random, ran: Case, **more: object) -> Made:
     """The log of a run of `ran` at the pace of the cell."""
     job = replace(cells.job(rng, cell), case=ran, **more)  # type: ignore[arg-type]
     truth, why = told(cell, job)
-    return made(
-        cell,
-        job,
-        truth,
-        f"ran {ran.id}, {ran.gpus} GPUs, {ran.model.layers} layers, sequence {ran.sequence_length}: {why}",
-    )
+    shape = f"{ran.gpus} GPUs, {ran.model.layers} layers, sequence {ran.sequence_length}"
+    return made(cell, job, truth, f"ran {ran.id}, {shape}: {why}")
 
 
 @kind("other-cell")
@@ -43,60 +39,53 @@ def other_cell(cell: Cell, rng: random.Random) -> Made | None:
 
 @kind("other-processes")
 def other_processes(cell: Cell, rng: random.Random) -> Made:
-    ran = replace(cell.case, gpus=cell.case.gpus * rng.choice((2, 2, 4)))
-    shards = cell.case.tp * cell.case.pp * cell.case.cp * cell.case.fsdp
-    if rng.random() < 0.5 and cell.case.gpus % (2 * shards) == 0:
-        ran = replace(cell.case, gpus=cell.case.gpus // 2)
-    return as_if(cell, rng, ran)
+    case = cell.case
+    gpus = case.gpus * rng.choice((2, 2, 4))
+    if rng.random() < 0.5 and case.gpus % (2 * case.tp * case.pp * case.cp * case.fsdp) == 0:
+        gpus = case.gpus // 2
+    return as_if(cell, rng, replace(case, gpus=gpus))
 
 
 @kind("other-gpu")
 def other_gpu(cell: Cell, rng: random.Random) -> Made:
-    return as_if(
-        cell,
-        rng,
-        cell.case,
-        gpu=rng.choice([gpu for gpu in ("a100", "h200", "b200", "h100") if gpu != cell.gpu]),
-    )
+    others = [gpu for gpu in ("a100", "h200", "b200", "h100") if gpu != cell.gpu]
+    return as_if(cell, rng, cell.case, gpu=rng.choice(others))
 
 
 @kind("other-sequence")
 def other_sequence(cell: Cell, rng: random.Random) -> Made:
-    return as_if(
-        cell,
-        rng,
-        replace(
-            cell.case,
-            sequence_length=rng.choice((cell.case.sequence_length // 2, cell.case.sequence_length * 2)),
-        ),
-    )
+    length = cell.case.sequence_length
+    return as_if(cell, rng, replace(cell.case, sequence_length=rng.choice((length // 2, length * 2))))
+
+
+def another_model(cell: Cell, rng: random.Random, **shape: int) -> Made:
+    return as_if(cell, rng, replace(cell.case, model=cell.case.model.model_copy(update=shape)))
 
 
 @kind("other-layers")
 def other_layers(cell: Cell, rng: random.Random) -> Made:
     """A model cut down, as the launchers do for 405b below 512 GPUs."""
     layers = cell.case.model.layers
-    cut = rng.choice(
-        [n for n in (7, 8, 21, 30, 42, 62, layers // 2, layers // 4) if n < 0.9 * layers] or [layers // 2]
-    )
-    return as_if(cell, rng, replace(cell.case, model=cell.case.model.model_copy(update={"layers": cut})))
+    fewer = [n for n in (7, 8, 21, 30, 42, 62, layers // 2, layers // 4) if n < 0.9 * layers]
+    return another_model(cell, rng, layers=rng.choice(fewer or [layers // 2]))
+
+
+@kind("other-vocabulary")
+def other_vocabulary(cell: Cell, rng: random.Random) -> Made:
+    others = [size for size in (32000, 128256, 256000) if abs(size / cell.case.model.vocab - 1) > 0.1]
+    return another_model(cell, rng, vocab=rng.choice(others))
 
 
 @kind("other-dtype")
 def other_dtype(cell: Cell, rng: random.Random) -> Made:
-    return as_if(
-        cell, rng, replace(cell.case, dtype={"bf16": "fp8", "fp8": "bf16", "fp16": "bf16"}[cell.case.dtype])
-    )
+    dtype = {"bf16": "fp8", "fp8": "bf16", "fp16": "bf16"}[cell.case.dtype]
+    return as_if(cell, rng, replace(cell.case, dtype=dtype))
 
 
 @kind("other-batch")
 def other_batch(cell: Cell, rng: random.Random) -> Made:
-    ran = (
-        replace(cell.case, gbs=cell.case.gbs * 2)
-        if rng.random() < 0.5
-        else replace(cell.case, gbs=max(1, cell.case.gbs // 2))
-    )
-    return as_if(cell, rng, ran)
+    gbs = cell.case.gbs * 2 if rng.random() < 0.5 else max(1, cell.case.gbs // 2)
+    return as_if(cell, rng, replace(cell.case, gbs=gbs))
 
 
 @kind("other-parallel-sizes")
@@ -118,27 +107,15 @@ def other_micro_batch(cell: Cell, rng: random.Random) -> Made | None:
     return as_if(cell, rng, replace(case, mbs=mbs)) if case.gbs % (mbs * case.dp * case.fsdp) == 0 else None
 
 
-@kind("other-vocabulary")
-def other_vocabulary(cell: Cell, rng: random.Random) -> Made:
-    vocab = rng.choice(
-        [size for size in (32000, 128256, 256000) if abs(size / cell.case.model.vocab - 1) > 0.1]
-    )
-    return as_if(cell, rng, replace(cell.case, model=cell.case.model.model_copy(update={"vocab": vocab})))
-
-
 @kind("few-of-another-gpu")
 def few_of_another_gpu(cell: Cell, rng: random.Random) -> Made:
     """`nvidia-smi -L` of 64 GPUs of which few are of another type."""
-    page, count = cell.render(cells.job(rng, cell)), rng.choice((1, 2, 8))
+    page, count = cells.page(cell, rng), rng.choice((1, 2, 8))
     other = rng.choice([name for gpu, name in DEVICES.items() if gpu != cell.gpu])
     names = [other] * count + [DEVICES[cell.gpu]] * (64 - count)
     rng.shuffle(names)
-    page.add(
-        *(
-            f"GPU {n % 8}: {name} (UUID: GPU-{n:08x}-0000-1111-2222-333344445555)"
-            for n, name in enumerate(names)
-        )
-    )
+    for number, name in enumerate(names):
+        page.add(f"GPU {number % 8}: {name} (UUID: GPU-{number:08x}-0000-1111-2222-333344445555)")
     return Made(page.text(), Truth.NOT_PASS, f"{count} of 64 {other}")
 
 

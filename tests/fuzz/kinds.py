@@ -5,9 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import WEAK, Job, Truth, differing
+from tests.printed.run import Job, Page
+
+WEAK = {"parameters", "buckets"}
+"""Statements of which only a part of the model follows: a count for one rank. A log that differs in these alone is `open`."""
+
+RATE_AGREES = 0.02
+"""Two rates are the same statement within this share."""
+
+
+class Truth(StrEnum):
+    """What a verdict must be. `remark`: passed is right, but only with a remark about it."""
+
+    PASS = "must pass"
+    NOT_PASS = "must not pass"
+    REMARK = "must not pass silently"
+    OPEN = "open"
 
 
 @dataclass(frozen=True)
@@ -59,3 +75,16 @@ def told(cell: Cell, job: Job) -> tuple[Truth, str]:
     if strong:
         return Truth.NOT_PASS, "told by " + ", ".join(strong)
     return Truth.OPEN, "told weakly by " + ", ".join(sorted(keys)) if keys else "told by nothing"
+
+
+def differing(one: Page, other: Page) -> set[str]:
+    """What both logs state, in two ways."""
+    found = set()
+    for key in one.tells.keys() & other.tells.keys():
+        mine, theirs = one.tells[key], other.tells[key]
+        if isinstance(mine, float) and isinstance(theirs, float):
+            if abs(mine - theirs) > RATE_AGREES * theirs:
+                found.add(key)
+        elif mine != theirs:
+            found.add(key)
+    return found

@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from plugins.logs.means import SINGLE
 from tests.fuzz import cells
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import Truth
-from tests.fuzz.kinds import Made, kind, made
+from tests.fuzz.kinds import Made, Truth, kind, made
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A run at `pace` with these steps longer or shorter by their factors."""
+
+    factors: dict[int, float]
+    note: str
+    truth: Truth = Truth.NOT_PASS
+    pace: float = 1.0
+
+
+def pattern(name: str) -> Callable[[Callable[[Cell, random.Random], Pattern]], object]:
+    """Registers a class of cases by what is wrong with the steps."""
+
+    def registered(drawn: Callable[[Cell, random.Random], Pattern]) -> object:
+        def maker(cell: Cell, rng: random.Random) -> Made:
+            of = drawn(cell, rng)
+            times = cells.series(rng, cell, pace=of.pace, noise=rng.choice((0.002, 0.005, 0.01)))
+            for index, factor in of.factors.items():
+                times[index] = cell.target * of.pace * factor * (1 + rng.gauss(0, 0.002))
+            return made(cell, cells.job(rng, cell, times), of.truth, of.note)
+
+        return kind(name)(maker)
+
+    return registered
+
+
+def alike(steps: Iterable[int], factor: float, note: str = "", truth: Truth = Truth.NOT_PASS) -> Pattern:
+    return Pattern(dict.fromkeys(steps, factor), f"{note}x{factor:.3f}", truth)
 
 
 def slow(cell: Cell, rng: random.Random, low: float = 0.03) -> float:
@@ -17,122 +47,131 @@ def slow(cell: Cell, rng: random.Random, low: float = 0.03) -> float:
     return 1 + rng.uniform(cell.edge + low, max(0.3, cell.edge + low + 0.05))
 
 
-def changed(
-    cell: Cell, rng: random.Random, factors: dict[int, float], truth: Truth, note: str, pace: float = 1.0
-) -> Made:
-    """A run at `pace` with these steps longer or shorter by their factors."""
-    times = cells.series(rng, cell, pace=pace, noise=rng.choice((0.002, 0.005, 0.01)))
-    usual = cell.target * pace
-    for index, factor in factors.items():
-        times[index] = usual * factor * (1 + rng.gauss(0, 0.002))
-    return made(cell, cells.job(rng, cell, times), truth, note)
-
-
-@kind("slow-throughout")
-def throughout(cell: Cell, rng: random.Random) -> Made:
+@pattern("slow-throughout")
+def throughout(cell: Cell, rng: random.Random) -> Pattern:
     factor = slow(cell, rng)
-    return changed(cell, rng, {}, Truth.NOT_PASS, f"x{factor:.3f}", pace=factor)
+    return Pattern({}, f"x{factor:.3f}", pace=factor)
 
 
-@kind("slow-from-a-step")
-def from_a_step(cell: Cell, rng: random.Random) -> Made:
+@pattern("slow-from-a-step")
+def from_a_step(cell: Cell, rng: random.Random) -> Pattern:
     count, factor = cell.case.steps, slow(cell, rng)
     first = rng.randrange(count // 5, count * 4 // 5 + 1)
     if cell.span > 1:
         first -= first % cell.span
-    return changed(
-        cell, rng, dict.fromkeys(range(first, count), factor), Truth.NOT_PASS, f"from {first} x{factor:.3f}"
-    )
+    return alike(range(first, count), factor, f"from {first} ")
 
 
-def _end(cell: Cell, rng: random.Random, last: int, factor: float) -> Made:
+def end(cell: Cell, last: int, factor: float) -> Pattern:
     count = cell.case.steps
     truth = Truth.NOT_PASS if last >= 2 * cell.span else Truth.OPEN
-    return changed(
-        cell, rng, dict.fromkeys(range(count - last, count), factor), truth, f"last {last} x{factor:.3f}"
-    )
+    return alike(range(count - last, count), factor, f"last {last} ", truth)
 
 
-@kind("slow-drift")
-def drift(cell: Cell, rng: random.Random) -> Made:
+@pattern("slow-last-3")
+def last_3(cell: Cell, rng: random.Random) -> Pattern:
+    return end(cell, 3, rng.uniform(1.25, 1.4))
+
+
+@pattern("slow-last-5")
+def last_5(cell: Cell, rng: random.Random) -> Pattern:
+    return end(cell, 5, slow(cell, rng, 0.06))
+
+
+@pattern("slow-last-fifth")
+def last_fifth(cell: Cell, rng: random.Random) -> Pattern:
+    return end(cell, cell.case.steps // 5, slow(cell, rng))
+
+
+@pattern("slow-drift")
+def drift(cell: Cell, rng: random.Random) -> Pattern:
     """Ever slower behind the first fifth, so that the last ten are beyond the band."""
     count = cell.case.steps
-    first, end = count // 5, cell.edge + rng.uniform(0.08, 0.25)
-    factors = {i: 1 + end * (i - first) / (count - 1 - first) for i in range(first, count)}
-    truth = Truth.OPEN if cell.span > 1 and end < cell.edge + 0.12 else Truth.NOT_PASS
-    return changed(cell, rng, factors, truth, f"up to x{1 + end:.3f}")
+    first, most = count // 5, cell.edge + rng.uniform(0.08, 0.25)
+    factors = {i: 1 + most * (i - first) / (count - 1 - first) for i in range(first, count)}
+    truth = Truth.OPEN if cell.span > 1 and most < cell.edge + 0.12 else Truth.NOT_PASS
+    return Pattern(factors, f"up to x{1 + most:.3f}", truth)
 
 
-@kind("slow-then-healthy")
-def recovered(cell: Cell, rng: random.Random) -> Made:
+@pattern("slow-then-healthy")
+def recovered(cell: Cell, rng: random.Random) -> Pattern:
     """Slow from the first fifth to the last one. What is published as the last step is as fast as ever."""
-    count, factor = cell.case.steps, slow(cell, rng, 0.09)
-    return changed(
-        cell, rng, dict.fromkeys(range(count // 5, count * 4 // 5), factor), Truth.NOT_PASS, f"x{factor:.3f}"
-    )
+    count = cell.case.steps
+    return alike(range(count // 5, count * 4 // 5), slow(cell, rng, 0.09))
 
 
-@kind("alternating")
-def alternating(cell: Cell, rng: random.Random) -> Made:
+@pattern("alternating")
+def alternating(cell: Cell, rng: random.Random) -> Pattern:
     """Every second step is slow, and the mean of both is beyond the band."""
-    factor = 1 + 2 * rng.uniform(cell.edge + 0.03, cell.edge + 0.15)
-    return changed(
-        cell, rng, dict.fromkeys(range(1, cell.case.steps, 2), factor), Truth.NOT_PASS, f"x{factor:.3f}"
-    )
+    return alike(range(1, cell.case.steps, 2), 1 + 2 * rng.uniform(cell.edge + 0.03, cell.edge + 0.15))
 
 
-@kind("fast-half")
-def fast_half(cell: Cell, rng: random.Random) -> Made:
+@pattern("fast-half")
+def fast_half(cell: Cell, rng: random.Random) -> Pattern:
     """Nearly half of the steps are too fast for this configuration: the first ones, or ones anywhere. The others are at the baseline's pace."""
     count, factor = cell.case.steps, rng.uniform(0.4, 0.7)
     some = rng.randrange(count * 2 // 5, count * 49 // 100)
     first = rng.choice((0, rng.randrange(count // 5, count - some)))
     if cell.span > 1:
         first -= first % cell.span
-    factors = dict.fromkeys(range(first, first + some), factor)
-    return changed(cell, rng, factors, Truth.NOT_PASS, f"{some} from {first} x{factor:.3f}")
+    return alike(range(first, first + some), factor, f"{some} from {first} ")
 
 
-@kind("fast-anywhere")
-def fast_anywhere(cell: Cell, rng: random.Random) -> Made:
+@pattern("fast-anywhere")
+def fast_anywhere(cell: Cell, rng: random.Random) -> Pattern:
     """Four of ten steps in half the time, at random. A mean over several steps hides which they are, not that they are fast."""
     count, factor = cell.case.steps, rng.uniform(0.4, 0.6)
-    steps = rng.sample(range(count), count * 2 // 5)
-    return changed(cell, rng, dict.fromkeys(steps, factor), Truth.NOT_PASS, f"40 % x{factor:.3f}")
+    return alike(rng.sample(range(count), count * 2 // 5), factor, "40 % ")
 
 
-@kind("one-long-stall")
-def long_stall(cell: Cell, rng: random.Random) -> Made:
+@pattern("one-long-stall")
+def long_stall(cell: Cell, rng: random.Random) -> Pattern:
     """One settled step that took as long as twenty and more: it costs more than the band allows, all alone."""
     count, factor = cell.case.steps, rng.uniform(20, 60)
-    return changed(
-        cell, rng, {rng.randrange(count // 5 + 1, count): factor}, Truth.NOT_PASS, f"x{factor:.1f}"
-    )
+    return alike([rng.randrange(count // 5 + 1, count)], factor)
 
 
-@kind("slow-last-3")
-def last_3(cell: Cell, rng: random.Random) -> Made:
-    return _end(cell, rng, 3, rng.uniform(1.25, 1.4))
-
-
-@kind("slow-last-5")
-def last_5(cell: Cell, rng: random.Random) -> Made:
-    return _end(cell, rng, 5, slow(cell, rng, 0.06))
-
-
-@kind("slow-last-fifth")
-def last_fifth(cell: Cell, rng: random.Random) -> Made:
-    return _end(cell, rng, cell.case.steps // 5, slow(cell, rng))
-
-
-@kind("periodic-stalls")
-def stalls(cell: Cell, rng: random.Random) -> Made:
+@pattern("periodic-stalls")
+def stalls(cell: Cell, rng: random.Random) -> Pattern:
     """Every fifth to tenth step is slow: one cause, and it stays. Means over several steps tell it by what it costs."""
     every, factor = rng.randint(5, 10), rng.uniform(1.3, 2.0)
     cost = (factor - 1) / every
     truth = Truth.NOT_PASS if cell.span == 1 or cost > cell.edge + 0.03 else Truth.OPEN
     steps = range(rng.randrange(every), cell.case.steps, every)
-    return changed(cell, rng, {i: factor for i in steps if i}, truth, f"every {every} x{factor:.2f}")
+    return alike(filter(None, steps), factor, f"every {every} ", truth)
+
+
+@pattern("impossible-ten")
+def ten_impossible(cell: Cell, rng: random.Random) -> Pattern:
+    """Ten steps in a row at 1 %: whole intervals where there are some, and the last ones or earlier ones."""
+    count = cell.case.steps
+    first = rng.choice((count - 10, count * 3 // 5, count * 2 // 5))
+    return alike(range(first, first + 10), 0.01, f"from {first} ")
+
+
+@pattern("impossible-one")
+def one_impossible(cell: Cell, rng: random.Random) -> Pattern:
+    """One settled step at 1 %. A mean hides it, and MaxText's times are those between dispatches."""
+    index = rng.randrange(cell.case.steps // 5, cell.case.steps)
+    hidden = cell.span > 1 or cell.dialect == "maxtext"
+    return alike([index], 0.01, f"step {index} ", Truth.OPEN if hidden else Truth.NOT_PASS)
+
+
+@pattern("zero-time")
+def zero_time(cell: Cell, rng: random.Random) -> Pattern:
+    """Settled steps that took no time at all: a whole interval, or some steps anywhere."""
+    settled = range(cell.case.steps // 5, cell.case.steps)
+    if cell.span > 1:
+        first = rng.choice(settled) // 10 * 10
+        return alike(range(first, first + 10), 0.0, f"from {first} ")
+    chosen = rng.sample(settled, rng.randint(2, 8))
+    return alike(chosen, 0.0, f"{len(chosen)} steps ")
+
+
+@pattern("too-fast")
+def too_fast(cell: Cell, rng: random.Random) -> Pattern:
+    faster = 1 / (1 + cell.baseline.tolerance.faster) - rng.uniform(0.03, 0.3)
+    return Pattern({}, f"x{faster:.3f}", pace=faster)
 
 
 @kind("slow-with-a-tiny-step")
@@ -151,42 +190,6 @@ def impossible(cell: Cell, rng: random.Random) -> Made:
     short = rng.choice((1e-9, 1e-6, 1e-3, 0.01 * cell.target))
     times = [short * (1 + 0.001 * rng.random()) for _ in times]
     return made(cell, cells.job(rng, cell, times), Truth.NOT_PASS, f"{short:g} s")
-
-
-@kind("impossible-ten")
-def ten_impossible(cell: Cell, rng: random.Random) -> Made:
-    """Ten steps in a row at 1 %: whole intervals where there are some, and the last ones or earlier ones."""
-    count = cell.case.steps
-    first = rng.choice((count - 10, count * 3 // 5, count * 2 // 5))
-    return changed(cell, rng, dict.fromkeys(range(first, first + 10), 0.01), Truth.NOT_PASS, f"from {first}")
-
-
-@kind("impossible-one")
-def one_impossible(cell: Cell, rng: random.Random) -> Made:
-    """One settled step at 1 %. A mean hides it, and MaxText's times are those between dispatches."""
-    count = cell.case.steps
-    index = rng.randrange(count // 5, count)
-    truth = Truth.OPEN if cell.span > 1 or cell.dialect == "maxtext" else Truth.NOT_PASS
-    return changed(cell, rng, {index: 0.01}, truth, f"step {index}")
-
-
-@kind("zero-time")
-def zero_time(cell: Cell, rng: random.Random) -> Made:
-    """Settled steps that took no time at all: a whole interval, or some steps anywhere."""
-    count = cell.case.steps
-    if cell.span > 1:
-        first = rng.randrange(count // 5, count) // 10 * 10
-        return changed(
-            cell, rng, dict.fromkeys(range(first, first + 10), 0.0), Truth.NOT_PASS, f"from {first}"
-        )
-    chosen = rng.sample(range(count // 5, count), rng.randint(2, 8))
-    return changed(cell, rng, dict.fromkeys(chosen, 0.0), Truth.NOT_PASS, f"{len(chosen)} steps")
-
-
-@kind("too-fast")
-def too_fast(cell: Cell, rng: random.Random) -> Made:
-    faster = 1 / (1 + cell.baseline.tolerance.faster) - rng.uniform(0.03, 0.3)
-    return changed(cell, rng, {}, Truth.NOT_PASS, f"x{faster:.3f}", pace=faster)
 
 
 @kind("single-steps-for-means")

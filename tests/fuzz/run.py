@@ -1,8 +1,7 @@
-"""Draws logs, judges them and counts: `python -m tests.fuzz --logs 3000 --seed 1`."""
+"""Draws logs and judges them."""
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import random
 import re
@@ -17,8 +16,8 @@ from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.outcome import Outcome
 from tests.fuzz import broken, cells, health, identity, pace
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import DAY, JOB_ID, Truth
-from tests.fuzz.kinds import KINDS, Made
+from tests.fuzz.kinds import KINDS, Made, Truth
+from tests.printed.run import DAY, JOB_ID
 from tests.unit import examples
 
 MODULES = (health, pace, identity, broken)
@@ -128,81 +127,3 @@ def fuzz(logs: int, seed: int, kinds: Sequence[str] = (), dialects: Sequence[str
             continue
         count, idle = count + 1, 0
         yield result
-
-
-def table(results: Sequence[Result]) -> str:
-    """A line for each class and dialect."""
-    lines = [
-        f"{'class':34} {'dialect':16} {'judged':>6} {'passed':>6} {'other':>6} {'WRONG PASS':>10} {'WRONG FAIL':>10} {'crash':>5}"
-    ]
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.kind, result.dialect), []).append(result)
-    order = {kind: place for place, kind in enumerate(KINDS)}
-    rows = sorted(groups.items(), key=lambda item: order[item[0][0]])
-    for (kind, dialect), group in [*rows, (("all", ""), list(results))]:
-        passed = sum(result.verdict == "passed" for result in group)
-        faults = [
-            sum(result.fault == fault for result in group)
-            for fault in ("wrong pass", "wrong failure", "crash")
-        ]
-        wrong, failed, crashed = (str(n) if n else "." for n in faults)
-        lines.append(
-            f"{kind:34} {dialect:16} {len(group):6} {passed:6} {len(group) - passed:6} {wrong:>10} {failed:>10} {crashed:>5}"
-        )
-    return "\n".join(lines)
-
-
-def keep(result: Result, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"{result.kind}-{result.dialect}-{result.seed}"
-    (folder / f"{name}.log").write_bytes(result.text.encode())
-    (folder / f"{name}.txt").write_text(f"{result}\n")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """0 where no log passed wrongly and none crashed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--logs", type=int, default=1000, help="how many logs (1000)")
-    parser.add_argument("--seed", type=int, default=1, help="another seed, other logs (1)")
-    parser.add_argument(
-        "--class",
-        dest="kinds",
-        action="append",
-        choices=sorted(KINDS),
-        metavar="NAME",
-        help="this class only; may be given again",
-    )
-    parser.add_argument(
-        "--dialect",
-        dest="dialects",
-        action="append",
-        choices=sorted(cells.DIALECTS),
-        metavar="NAME",
-        help="this dialect only",
-    )
-    parser.add_argument(
-        "--only", type=int, metavar="NUMBER", help="the one log of this number, of one class and dialect"
-    )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="save the logs that were judged wrongly")
-    parser.add_argument("--list", action="store_true", help="name the classes")
-    given = parser.parse_args(arguments)
-    if given.list:
-        print("\n".join(KINDS))
-        return 0
-    if given.only is not None:
-        results = [
-            found
-            for kind in given.kinds or KINDS
-            for dialect in given.dialects or cells.DIALECTS
-            if (found := one(kind, dialect, given.only))
-        ]
-    else:
-        results = list(fuzz(given.logs, given.seed, given.kinds or (), given.dialects or ()))
-    for result in results:
-        if result.fault or given.only is not None:
-            print(result)
-        if given.keep and (result.fault or given.only is not None):
-            keep(result, given.keep)
-    print(table(results))
-    return 1 if any(result.fault in ("wrong pass", "crash") for result in results) else 0

@@ -19,8 +19,8 @@ from plugins.logs.formats import read
 from plugins.record.job import Phase
 from tests.fuzz import cells
 from tests.fuzz.cells import Cell
-from tests.fuzz.job import Job, Page
 from tests.fuzz.run import outcome
+from tests.printed.run import Job, Page
 from tests.unit import examples
 
 STORED = Path(__file__).with_name("stored") / "faults.tsv"

@@ -17,11 +17,12 @@ from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.section import BACKENDS, Limits, Machine
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.job import JobRef, JobState, Phase
-from tests.fuzz.job import JOB_ID
 from tests.golden.faults import whole
+from tests.printed.nemo2 import nemo2_line
+from tests.printed.run import JOB_ID
 from tests.unit import examples
 from tests.unit.cluster import Cluster
-from tests.unit.examples import nemo2_line, nemo2_text, times
+from tests.unit.examples import nemo2_text, times
 from tests.unit.modes.test_saved_checkpoints import (
     FOLDER,
     LOADED,

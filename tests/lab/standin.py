@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.lab.recipe.knobs import Knobs
 from tests.lab.recipe.ranks import VICTIM, Ranks
+from tests.printed import nccl
 
 OTHER_RANK = "[rank5]:W1209 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
 
@@ -39,7 +40,8 @@ class StandIn(ABC):
         knobs = self.knobs
         time.sleep(knobs.startup)
         if knobs.socket_fallback:
-            self.say(f"{os.environ.get('SLURMD_NODENAME')}:101:101 [0] NCCL INFO Using network Socket\n")
+            host = os.environ["SLURMD_NODENAME"]
+            self.say(nccl.info(nccl.OVER_SOCKETS, host=host, pids="101:101") + "\n")
         for step in range(knobs.steps or self.steps):
             time.sleep(knobs.real_step)
             self.say_step(step, knobs.seconds(self.step_time, step, self.random))

@@ -17,9 +17,9 @@ from plugins.base.yaml_text import Loader
 from plugins.recipes.cases import Case
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.models import SiteModel
+from tests.printed.megatron_lm import line
 from tests.unit import examples
 from tests.unit.gke import Launched
-from tests.unit.logs.test_megatron_lm import line
 
 NAME = "pm-3f2a91c04b-175b-fp16-512gpus"
 FOLDER = examples.ROOT / "suites" / "gpt3_aks"

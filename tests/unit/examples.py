@@ -36,6 +36,7 @@ from plugins.record.job import Job, JobRef, Phase
 from plugins.record.outcome import Outcome
 from plugins.record.stored import case_as_json
 from plugins.reports.plot import drawable, steps_svg
+from tests.printed.nemo2 import nemo2_line
 
 ROOT = Path(__file__).parents[2]
 BASELINES = ROOT / "baselines"
@@ -147,28 +148,6 @@ def times(**changed: float) -> list[float]:
     for name, seconds in changed.items():
         found[int(name.removeprefix("s"))] = seconds
     return found
-
-
-def nemo2_line(
-    index: int,
-    seconds: float | str = 10.07,
-    *,
-    gbs: int | str = 1024,
-    last: int = 49,
-    loss: str | None = None,
-    consumed: int | str | None = None,
-    step: int | str | None = None,
-) -> str:
-    """A line of NeMo 2's ProgressPrinter, without its line feed."""
-    timed = seconds if isinstance(seconds, str) else f"{seconds:.4}"
-    samples = (index + 1) * int(gbs) if consumed is None else consumed
-    loss = f"{11.96 - index / 100:.4g}" if loss is None else loss
-    return (
-        f"Training epoch 0, iteration {index}/{last} | lr: 7.496e-06 | global_batch_size: {gbs} | "
-        f"global_step: {index if step is None else step} | peak_memory_usage: 70833405952 | "
-        f"memory_allocated: 44271689728 | reduced_train_loss: {loss} | train_step_timing in s: {timed} | "
-        f"consumed_samples: {samples}"
-    )
 
 
 def nemo2_text(seconds: Sequence[float] | None = None) -> str:

@@ -13,9 +13,11 @@ from plugins.judging.validity.run import TimedRun
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
+from tests.printed import dgxc, dllogger, lightning, maxtext, megatron_bridge, megatron_lm, nemo1
+from tests.printed.megatron_lm import argument
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import aks, examples
-from tests.unit.examples import nemo2_line, parse, problems
-from tests.unit.logs import test_dllogger, test_maxtext, test_megatron_bridge, test_megatron_lm, test_nemo1
+from tests.unit.examples import parse, problems
 
 JOB = "4711"
 PARTS = accelerators(examples.BASELINES)
@@ -40,18 +42,18 @@ def steps_of(dialect: str, count: int = 50) -> tuple[str, ...]:
         return tuple(aks.log_lines(8.0)[: max(2, count // 5)])
     made: dict[str, Callable[[int], str]] = {
         "nemo2": nemo2_line,
-        "nemo1": lambda i: test_nemo1.bar(i, gbs=64),
-        "maxtext": lambda i: test_maxtext.line(i, loss=f"{7.31 - i / 1000:.3f}"),
-        "megatron_bridge": lambda i: test_megatron_bridge.rate() + test_megatron_lm.line(i + 1),
-        "dllogger": lambda i: test_dllogger.in_output(i, test_dllogger.data(i)),
+        "nemo1": lambda i: nemo1.bar(i, gbs=64),
+        "maxtext": lambda i: maxtext.line(i, loss=f"{7.31 - i / 1000:.3f}"),
+        "megatron_bridge": lambda i: megatron_bridge.rate() + megatron_lm.line(i + 1),
+        "dllogger": lambda i: dllogger.in_output(i, dllogger.data(i)),
     }
     return tuple(made[dialect](i) for i in range(count))
 
 
 def record(**changed: object) -> str:
     """DLLogger's record of the configuration, without which its run is none."""
-    return test_dllogger.in_output(
-        "PARAMETER", test_dllogger.STATED | {f"cfg/{key}": value for key, value in changed.items()}
+    return dllogger.in_output(
+        "PARAMETER", dllogger.STATED | {f"cfg/{key}": value for key, value in changed.items()}
     )
 
 
@@ -106,40 +108,47 @@ class Sample:
         return f"{self.dialect}-{self.fact}-{' '.join(self.line.split())[:40]}"
 
 
-NEMO = "[NeMo I 2025-04-11 14:48:45 nemo_logging:393] "
+NEMO = lightning.noted("")
 ABSL = "I1122 01:31:04.147770 139732555342144 "
 PROCESSES = "this case's number of processes is"
 
 
-def argument(key: str) -> str:
-    """As Megatron-LM prints its arguments: megatron/training/arguments.py, `_print_args` (878d65f: 1090 to 1103)."""
-    return f"  {key} {'.' * (48 - len(key))} {{}}"
-
-
-# What every process of the two recipes prints first, of the cases above: dgxc-benchmarking v24.11.1 nemotron/configure.sh 87 to 127,
-# v25.01.1 maxtext/configure.sh 122 to 153, through bash's echo.
+# What every process of the two recipes prints first, of the cases above.
 GIVEN = {
-    "nemo1": "GSW: MODEL=nemotron4 FRAMEWORK=nemo MODEL_SIZE=340b JOB_NUM_NODES=32 GPUS_PER_NODE=8 DTYPE=fp8 SYNTHETIC_DATA=True "
-    "GSW_VERSION=24.11 FW_VERSION=24.09 IMAGE='/stage/nvidia+nemo+24.09.sqsh' JOB_ID=4711 JOB_MODE=training OPTIMIZATION_NAME='' "
-    "OPTIMIZATION_CODE='' BASE_CONFIG=' model.overlap_p2p_comm=True model.batch_p2p_comm=False model.global_batch_size=64 "
-    "trainer.num_nodes=32 trainer.max_steps=50 trainer.val_check_interval=50 trainer.limit_val_batches=1 "
-    "run.results_dir=/stage/results/24.11/fp8/340b/256 model.data.index_mapping_dir=/stage/index_mapping "
-    "model.tokenizer.model=/cfg/nemotron_2_256k.model model.tensor_model_parallel_size=8 model.pipeline_model_parallel_size=8 "
-    "model.virtual_pipeline_model_parallel_size=12 model.fp8=True trainer.enable_checkpointing=False "
-    "exp_manager.explicit_log_dir=/stage/results/24.11/fp8/340b/256/results exp_manager.create_checkpoint_callback=False "
-    "exp_manager.checkpoint_callback_params.model_parallel_size=64 model.ub_tp_comm_overlap=True model.sequence_parallel=True "
-    "model.micro_batch_size=1 model.mcore_gpt=True model.transformer_engine=True model.fp8_hybrid=True "
-    "model.nsys_profile.enabled=False +model.fp8_params=True'",
-    "maxtext": "GSW: MODEL=llama2 FRAMEWORK=maxtext MODEL_SIZE=70b JOB_NUM_NODES=8 GPUS_PER_NODE=8 DTYPE=bf16 SYNTHETIC_DATA=True "
-    "GSW_VERSION=25.01 FW_VERSION=2024.12.09 IMAGE='/stage/nvidia+jax+maxtext-2024.12.09.sqsh' JOB_ID=4711 JOB_MODE=training "
-    "OPTIMIZATION_NAME='' OPTIMIZATION_CODE='' BASE_CONFIG='use_iota_embed=true scan_layers=true per_device_batch_size=2 "
-    "model_name=llama2-70b remat_policy=save_dot_except_mlpwi enable_checkpointing=false logits_dot_in_fp32=false "
-    "base_output_directory=local_train dataset_path=local dataset_type=synthetic attention=cudnn_flash_te "
-    "tokenizer_path=/opt/maxtext/assets/tokenizer.llama2 max_target_length=4096 quantization= hardware=gpu_multiprocess "
-    "dcn_fsdp_parallelism=8 ici_fsdp_parallelism=8 ici_data_parallelism=1 dcn_data_parallelism=1 ici_tensor_parallelism=1 "
-    "dcn_tensor_parallelism=1 monitor_goodput=False enable_goodput_recording=False profiler=nsys skip_first_n_steps_for_profiler=9 "
-    "profiler_steps=3 remat_policy=custom query_proj=device mlpwo=device ' MBS=2 ici_TP=1 ici_FSDP=8 ici_DP=1 dcn_TP=1 dcn_FSDP=8 "
-    "dcn_DP=1 MEM_FRACTION=0.94 POLICY=save_dot_except_mlpwi QUANTIZATION=",
+    "nemo1": dgxc.info(
+        "nemo",
+        model="nemotron4",
+        size="340b",
+        nodes=32,
+        dtype="fp8",
+        release="24.11",
+        job="4711",
+        config=" model.overlap_p2p_comm=True model.batch_p2p_comm=False model.global_batch_size=64 "
+        "trainer.num_nodes=32 trainer.max_steps=50 trainer.val_check_interval=50 trainer.limit_val_batches=1 "
+        "run.results_dir=/stage/results/24.11/fp8/340b/256 model.data.index_mapping_dir=/stage/index_mapping "
+        "model.tokenizer.model=/cfg/nemotron_2_256k.model model.tensor_model_parallel_size=8 model.pipeline_model_parallel_size=8 "
+        "model.virtual_pipeline_model_parallel_size=12 model.fp8=True trainer.enable_checkpointing=False "
+        "exp_manager.explicit_log_dir=/stage/results/24.11/fp8/340b/256/results exp_manager.create_checkpoint_callback=False "
+        "exp_manager.checkpoint_callback_params.model_parallel_size=64 model.ub_tp_comm_overlap=True model.sequence_parallel=True "
+        "model.micro_batch_size=1 model.mcore_gpt=True model.transformer_engine=True model.fp8_hybrid=True "
+        "model.nsys_profile.enabled=False +model.fp8_params=True",
+    ),
+    "maxtext": dgxc.info(
+        "maxtext",
+        model="llama2",
+        size="70b",
+        nodes=8,
+        dtype="bf16",
+        job="4711",
+        config="use_iota_embed=true scan_layers=true per_device_batch_size=2 "
+        "model_name=llama2-70b remat_policy=save_dot_except_mlpwi enable_checkpointing=false logits_dot_in_fp32=false "
+        "base_output_directory=local_train dataset_path=local dataset_type=synthetic attention=cudnn_flash_te "
+        "tokenizer_path=/opt/maxtext/assets/tokenizer.llama2 max_target_length=4096 quantization= hardware=gpu_multiprocess "
+        "dcn_fsdp_parallelism=8 ici_fsdp_parallelism=8 ici_data_parallelism=1 dcn_data_parallelism=1 ici_tensor_parallelism=1 "
+        "dcn_tensor_parallelism=1 monitor_goodput=False enable_goodput_recording=False profiler=nsys skip_first_n_steps_for_profiler=9 "
+        "profiler_steps=3 remat_policy=custom query_proj=device mlpwo=device ",
+        more=" MBS=2 ici_TP=1 ici_FSDP=8 ici_DP=1 dcn_TP=1 dcn_FSDP=8 dcn_DP=1 MEM_FRACTION=0.94 POLICY=save_dot_except_mlpwi QUANTIZATION=",
+    ),
 }
 
 
@@ -174,15 +183,14 @@ SAMPLES = [
             ("dcn_tensor_parallelism", "dcn_tensor", 1, 2, "this case's tensor is 1"),
         )
     ),
-    # Lightning 2.4.0 src/lightning/fabric/utilities/distributed.py 296 and 304, NeMo d2b21556
-    # nemo/lightning/pytorch/strategies/megatron_strategy.py 519 and 526; so in nemo/collections/diffusion/readme.rst.
+    # Also NeMo d2b21556 nemo/lightning/pytorch/strategies/megatron_strategy.py 519 and 526; so in nemo/collections/diffusion/readme.rst.
     *(
         Sample(dialect, line, CASES[dialect].gpus, CASES[dialect].gpus // 2, "processes", f"{PROCESSES} {CASES[dialect].gpus}")
         for dialect in ("nemo1", "nemo2", "dllogger")
         for line in (
-            "All distributed processes registered. Starting with {} processes",
-            "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/{}",
-            " 0: Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/{}",
+            lightning.starting("{}"),
+            lightning.initializing(0, "{}"),
+            " 0: " + lightning.initializing(0, "{}"),
         )
     ),
     # NeMo d2b21556 nemo/lightning/megatron_init.py 441, 463, 484 and 516; so in NVIDIA-NeMo/Speech#11742.
@@ -250,7 +258,7 @@ SAMPLES = [
     Sample("megatron_lm", argument("data_parallel_size"), 16, 8, "dp", "this case's dp is 16"),
     Sample("megatron_lm", argument("num_experts"), None, 8, "experts", "this case's experts is 1"),
     # megatron/training/tokenizer/tokenizer.py (878d65f), megatron/core/tokenizers/utils/build_tokenizer.py (core_v0.19.0).
-    Sample("megatron_lm", " > padded vocab (size: 50257) with 47 dummy tokens (new size: {})", 50304, 32000, "vocab", "this case's vocab is 50304"),
+    Sample("megatron_lm", megatron_lm.padded(50257, "{}"), 50304, 32000, "vocab", "this case's vocab is 50304"),
     Sample("megatron_lm", "INFO:megatron.core.tokenizers.utils.build_tokenizer: > padded vocab (size: 50256) with 48 dummy tokens (new size: {})", 50304, 32000, "vocab", "this case's vocab is 50304"),
     Sample("megatron_lm", argument("fp8"), None, "hybrid", "fp8", "this case is fp16"),
     # Megatron-Bridge v0.3.0 src/megatron/bridge/training/setup.py 486 to 500 (YAML); v0.3.1 and later: config.py,
@@ -270,7 +278,7 @@ SAMPLES = [
     ),
     # MaxText 8e55ab1 MaxText/pyconfig.py 360, MaxText/max_utils.py 594, MaxText/train.py 622; v0.2.4 through absl.
     *(
-        Sample("maxtext", f"{before}Config param {key}: {{}}", right, other, name, f"this case's {name} is {right}")
+        Sample("maxtext", before + maxtext.parameter(key), right, other, name, f"this case's {name} is {right}")
         for key, name, right, other in (
             ("emb_dim", "hidden", 8192, 4096), ("num_decoder_layers", "layers", 80, 1), ("mlp_dim", "ffn", 28672, 14336),
             ("num_query_heads", "heads", 64, 32), ("num_kv_heads", "query_groups", 8, 64), ("vocab_size", "vocab", 32000, 128256),
@@ -280,15 +288,15 @@ SAMPLES = [
         )
         for before in ("", ABSL + "pyconfig.py:584] ")
     ),
-    Sample("maxtext", "Config param micro_batch_size_to_train_on: {}", 128, 64, "micro_batch", "this case's micro batch of all GPUs is 128"),
-    Sample("maxtext", "Config param per_device_batch_size: {}", "2.0", "1.0", "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
-    Sample("maxtext", ABSL + "pyconfig.py:584] Config param per_device_batch_size: {}", 2, 4, "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
-    Sample("maxtext", "Config param dtype: {}", "bfloat16", "float32", "precision", "this case is bf16"),
-    Sample("maxtext", "Config param quantization: {}", "", "fp8", "fp8", "this case is bf16"),
-    Sample("maxtext", "Config param quantization: {}", "None", "int8", "fp8", "this case is bf16"),
-    Sample("maxtext", ABSL + "pyconfig.py:584] Config param quantization: {}", "QuantizationType.NONE", "QuantizationType.FP8", "fp8", "this case is bf16"),
-    Sample("maxtext", "Num_devices: {}, shape (1, 1, 64, 1, 1, 1, 1, 1)", 64, 128, "processes", f"{PROCESSES} 64"),
-    Sample("maxtext", ABSL + "maxtext_utils.py:2274] Num_devices: {}, shape (1, 1, 64, 1, 1, 1, 1, 1, 1, 1, 1, 1)", 64, 8, "processes", f"{PROCESSES} 64"),
+    Sample("maxtext", maxtext.parameter("micro_batch_size_to_train_on"), 128, 64, "micro_batch", "this case's micro batch of all GPUs is 128"),
+    Sample("maxtext", maxtext.parameter("per_device_batch_size"), "2.0", "1.0", "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
+    Sample("maxtext", ABSL + "pyconfig.py:584] " + maxtext.parameter("per_device_batch_size"), 2, 4, "sequences_per_gpu", "this case's number of sequences in a GPU's micro batch is 2"),
+    Sample("maxtext", maxtext.parameter("dtype"), "bfloat16", "float32", "precision", "this case is bf16"),
+    Sample("maxtext", maxtext.parameter("quantization"), "", "fp8", "fp8", "this case is bf16"),
+    Sample("maxtext", maxtext.parameter("quantization"), "None", "int8", "fp8", "this case is bf16"),
+    Sample("maxtext", ABSL + "pyconfig.py:584] " + maxtext.parameter("quantization"), "QuantizationType.NONE", "QuantizationType.FP8", "fp8", "this case is bf16"),
+    Sample("maxtext", maxtext.devices("{}"), 64, 128, "processes", f"{PROCESSES} 64"),
+    Sample("maxtext", ABSL + "maxtext_utils.py:2274] " + maxtext.devices("{}", "1, 1, 64, 1, 1, 1, 1, 1, 1, 1, 1, 1"), 64, 8, "processes", f"{PROCESSES} 64"),
     Sample("maxtext", "number parameters: {} billion", "68.977", "6.738", "million_parameters", "this case's model has 68,"),
 ]  # fmt: skip
 
@@ -310,14 +318,13 @@ COMMUNICATORS = [
     "[2026-01-02 03:04:05] gpu001:57:214 [2] NCCL INFO [Rank 2] ncclCommInitRankConfig comm 0x5624aab80dd0 rank 2 nranks {} cudaDev 2 nvmlDev 2 busId 49000 commId 0x2609201f6848b74c - Init START",
     "[1,5]<stdout>:gpu001:18101:18135 [5] NCCL INFO comm 0x7f3804000fa0 rank 5 nranks {} cudaDev 5 busId 3bfd00000 - Init COMPLETE",
 ]
-STARTING = "All distributed processes registered. Starting with {} processes"
+STARTING = lightning.starting("{}")
 
 GPU_LINES = [
     # XLA: xla/service/service.cc, of JAX 0.11 and, with round brackets, of older ones.
     "I1122 01:31:04.147770    3126 service.cc:170]   StreamExecutor [0]: {}, Compute Capability 9.0a (Driver: 13.0.0[580.159.4]; Runtime: 13.0.0; Toolkit: 13.0.0; DNN: 9.19.0)",
     "I0000 00:00:1735689600.000000    3126 service.cc:156]   StreamExecutor device (0): {}, Compute Capability 9.0",
-    # Lightning 2.4.0: src/lightning/fabric/accelerators/cuda.py 163.
-    "You are using a CUDA device ('{}') that has Tensor Cores. To properly utilize them, you should set `torch.set_float32_matmul_precision('medium' | 'high')`",
+    lightning.tensor_cores("{}"),
     # nvidia-smi -L, and its table.
     "GPU 0: {} (UUID: GPU-5b7c8e1a-0000-1111-2222-333344445555)",
     "|   0  {:<28}  On  |   00000000:1B:00.0 Off |                    0 |",
@@ -325,26 +332,19 @@ GPU_LINES = [
     "node gpu001, GPUs and driver: 8 {}, 550.144.03",
 ]
 
-# dgxc-benchmarking v25.01: nemotron/configure.sh 123 and 146, maxtext/configure.sh 153 and 155, by each process.
-ASKED = (
-    "GSW: MODEL={model} FRAMEWORK={framework} MODEL_SIZE={size} JOB_NUM_NODES={nodes} GPUS_PER_NODE={devices} DTYPE={dtype} SYNTHETIC_DATA=True "
-    "GSW_VERSION=25.01 FW_VERSION=24.09 IMAGE='/stage/nvidia+nemo+24.09.sqsh' JOB_ID={job} JOB_MODE=training OPTIMIZATION_NAME='' "
-    "OPTIMIZATION_CODE='' BASE_CONFIG=' model.global_batch_size=64 trainer.num_nodes=32'"
-)
-
 
 def asked(dialect: str, nodes: object = None, devices: object = 8, job: str = JOB) -> str:
-    model, framework = ("llama2", "maxtext") if dialect == "maxtext" else ("nemotron4", "nemo")
-    wanted = CASES[dialect].gpus // 8 if nodes is None else nodes
+    """What each process of the case echoes first."""
     case = CASES[dialect]
-    return ASKED.format(
-        model=model,
-        framework=framework,
+    return dgxc.info(
+        "maxtext" if dialect == "maxtext" else "nemo",
+        model="llama2" if dialect == "maxtext" else "nemotron4",
         size=case.model_name,
-        dtype=case.dtype,
-        nodes=wanted,
+        nodes=case.gpus // 8 if nodes is None else nodes,
         devices=devices,
+        dtype=case.dtype,
         job=job,
+        config=" model.global_batch_size=64 trainer.num_nodes=32",
     )
 
 

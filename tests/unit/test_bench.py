@@ -16,7 +16,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def entry(date: str, seconds: str, met: bool | None = True) -> Entry:
-    return Entry(date, "2 x a processor", 0.1, "page", (Figure("opens in < 2 s", seconds, met),))
+    return Entry(date, "2 x a processor", 0.1, "parsing", (Figure("in < 2 s", seconds, met),))
 
 
 def test_each_bench_has_tests_that_hold_its_exact_counts() -> None:
@@ -46,7 +46,7 @@ def test_a_run_is_kept_and_stands_beside_those_before(
     assert history() == runs
     page = performance.DOCUMENT.read_text()
     assert "Last run: 2026-11-24, 2 x a processor, load 0.1." in page
-    assert "| opens in < 2 s | no | 4 s | 1 s; 2 s; 3 s |" in page
+    assert "| in < 2 s | no | 4 s | 1 s; 2 s; 3 s |" in page
 
 
 def test_of_many_figures_those_that_miss_their_goals_are_shown() -> None:

@@ -21,6 +21,7 @@ from plugins.record.stored import read_summary, write_summary
 from plugins.record.verdict import Kind, Outcome
 from plugins.reports.benchmark import require_comparable
 from plugins.reports.gate import CODES, exit_code, overall
+from tests.printed import nemo2
 from tests.system.support import CASE, Run, pacemark
 from tests.unit import examples
 from tests.unit.bundles import runs
@@ -40,7 +41,7 @@ def session(
         name.unlink(missing_ok=True)
         if pace is not None:
             seconds = examples.target(case_id).step_time * pace
-            lines = [examples.nemo2_line(step, seconds, gbs=case.gbs) for step in range(50)]
+            lines = [nemo2.nemo2_line(step, seconds, gbs=case.gbs) for step in range(50)]
             name.write_text("\n".join([f"Starting with {case.gpus} processes", *lines, ""]))
     chosen = [f"suites/llama3/test_llama3.py::test_pretrain[{case_id}]" for case_id in paces]
     replay = ("--backend", "replay", "--from", str(logs))

@@ -13,8 +13,8 @@ from plugins.judging.timing import timing
 from plugins.recipes.cases import Case
 from plugins.recipes.models import Model
 from plugins.record.baseline import Statistic
+from tests.printed.dllogger import data, in_file
 from tests.unit.examples import parse
-from tests.unit.logs.test_dllogger import data, in_file
 
 # `train_step_timing in s` of the example file: running means over five steps.
 SECONDS = [

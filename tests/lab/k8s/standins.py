@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.lab import prober
 from tests.lab.recipe.knobs import BEFORE_STEPS, Knobs
+from tests.printed import dllogger, megatron_lm, nccl
 
 Said = Generator[tuple[float, "str | None"], None, "int | None"]
 
@@ -24,7 +25,6 @@ _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _PYTORCHJOB = "training.kubeflow.org/job-name"
 _OVERRIDE = re.compile(r"(?<![\w.])\+*([a-z_]+\.[\w.]+)=([^\s'\"]+)")
-_SOCKETS = "NCCL INFO Using network Socket"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
     yield knobs.startup, "[NeMo I 2024-10-10 20:49:13 megatron_gpt_pretraining:37]"
     yield 0, "NCCL version 2.21.5+cuda12.4"
     if knobs.socket_fallback:
-        yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
+        yield 0, nccl.info(nccl.OVER_SOCKETS, host=container.pod, pids="101:101")
     settings: dict[str, object] = {
         "cfg/micro_batch_size": 1,
         "cfg/global_batch_size": gbs,
@@ -150,12 +150,12 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
         "cfg/precision": "bf16-mixed",
     }
     clock = datetime.datetime.now()
-    yield 0, _dll(clock, "PARAMETER", settings)
+    yield 0, dllogger.in_output("PARAMETER", settings, _stamp(clock))
     noise, recent = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float]()
     for step in range(knobs.steps or steps):
         recent = [*recent, knobs.seconds(step_time, step, noise)][-5:]
         clock += datetime.timedelta(seconds=recent[-1])
-        yield knobs.real_step, _dll(clock, step, _record(step, gbs, recent, knobs))
+        yield knobs.real_step, dllogger.in_output(step, _record(step, gbs, recent, knobs), _stamp(clock))
         while knobs.holds(step):
             yield 0.05, None
         if step == knobs.hang_at:
@@ -189,11 +189,6 @@ def _node(name: str, knobs: Knobs) -> str:
     return f"node {name}, GPUs and driver: 8 NVIDIA H100 80GB HBM3, {knobs.driver}"
 
 
-def _dll(clock: datetime.datetime, step: object, values: Mapping[str, object]) -> str:
-    # Three places for name, value and unit, of which the last is empty.
-    return f"DLL {_stamp(clock)} - {step} " + " ".join(f"{name} : {value} " for name, value in values.items())
-
-
 def _megatron(container: Container, knobs: Knobs) -> Said:
     """GPT-3 on AKS: Megatron-LM, a line every 10 iterations, the first with what they take to warm up."""
     environment = container.environment
@@ -207,7 +202,7 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
     yield knobs.startup, " > using tensorboard"
     yield 0, "NCCL version 2.25.1+cuda12.8"
     if knobs.socket_fallback:
-        yield 0, f"{container.pod}:101:101 [0] {_SOCKETS}"
+        yield 0, nccl.info(nccl.OVER_SOCKETS, host=container.pod, pids="101:101")
     noise, times, skipped = random.Random(f"{knobs.seed}/{gpus}/{gbs}"), list[float](), 0
     clock = datetime.datetime.now()
     flops = gbs * _gpt_flops(environment) / gpus
@@ -220,12 +215,20 @@ def _megatron(container: Container, knobs: Knobs) -> Said:
         skipped += step < 16
         if iteration % interval == 0:
             mean = sum(times) / len(times)
-            said = f" throughput per GPU (TFLOP/s/GPU): {flops / mean / 1e12:.1f} |" if rate else ""
-            loss = f" lm loss: {_loss(knobs, step):.6E} |" if skipped < interval else ""
-            yield (
-                knobs.real_step * interval,
-                _iteration(clock, iteration, iterations, gbs, mean, said, loss, skipped),
+            line = megatron_lm.line(
+                iteration,
+                mean * 1000,
+                total=iterations,
+                gbs=gbs,
+                throughput=flops / mean / 1e12 if rate else None,
+                loss=_loss(knobs, step) if skipped < interval else None,
+                skipped=skipped,
+                grad_norm=1.5,
+                scale=2.0**32 if skipped == 10 else 2.0**17,
+                date=f"{clock:%Y-%m-%d %H:%M:%S}",
+                learning_rate=6e-6,
             )
+            yield knobs.real_step * interval, line
             times.clear()
             skipped = 0
         while knobs.holds(step):
@@ -251,25 +254,6 @@ def _saved(environment: Mapping[str, str], knobs: Knobs) -> Generator[tuple[floa
     yield 0, f"    {'save-checkpoint ':.<48}: ({seconds * 990:.2f}, {seconds * 1000:.2f})"
     yield 0, f"pacemark: checkpoint of {size} bytes in 1024 files in {place}"
     yield 0, f"pacemark: removed {place}"
-
-
-def _iteration(
-    clock: datetime.datetime,
-    iteration: int,
-    total: int,
-    gbs: int,
-    seconds: float,
-    rate: str,
-    loss: str,
-    skipped: int,
-) -> str:
-    scale = 2.0**32 if skipped == 10 else 2.0**17
-    return (
-        f" [{clock:%Y-%m-%d %H:%M:%S}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
-        f" elapsed time per iteration (ms): {seconds * 1000:.1f} |{rate} learning rate: {6e-6:.6E} |"
-        f" global batch size: {gbs:5d} |{loss} loss scale: {scale:.1f} | grad norm: 1.500 |"
-        f" number of skipped iterations: {skipped:3d} | number of nan iterations: {0:3d} |"
-    )
 
 
 def _gpt_flops(environment: Mapping[str, str]) -> float:

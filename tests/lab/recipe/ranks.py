@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.printed import nccl
+
 # A line that begins so goes to standard error, is answered, or ends its task with the exit code behind it.
 ERROR, MEET, END = "\x01error ", "\x01meet\n", "\x01end "
 
@@ -65,8 +67,9 @@ class Ranks:
     def note(self) -> None:
         """What NCCL says on two ranks, on standard output, while they train: a run with three torn steps is invalid."""
         for rank in (1, VICTIM):
-            where = f"gpu{rank // 8 + 1:03}:101:310 [{rank % 8}]"
-            self.say(rank, f"{where} NCCL INFO NET/IB : Got async event : client reregistration\n")
+            text = "NET/IB : Got async event : client reregistration"
+            line = nccl.info(text, host=f"gpu{rank // 8 + 1:03}", pids="101:310", gpu=rank % 8)
+            self.say(rank, line + "\n")
 
     def die(self, rank: int, error: str) -> None:
         """End a task with exit code 1."""

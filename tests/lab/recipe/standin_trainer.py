@@ -17,15 +17,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.unit.modes.traces import Trace
+from tests.printed import lightning, nccl, nemo2
+from tests.printed.nccl import Trace
 
 from . import checkpoints
 from .knobs import Knobs
 from .profiles import write_profiles
 from .ranks import OTHERS, VICTIM, Ranks
 
-# Printed as bytes; of no consequence to anything, but of the right magnitude for an 80 GB GPU.
-PEAK_MEMORY, MEMORY = 70833405952, 44271689728
 OTHER_RANK = "[rank5]:W0411 14:46:02.118 ProcessGroupNCCL.cpp:1250] using GPU 5 to perform barrier"
 CHATTER = f"{OTHER_RANK}\n" * (10**6 // (len(OTHER_RANK) + 1))
 
@@ -118,14 +117,12 @@ class Trainer:
         host = os.environ.get("SLURMD_NODENAME", "gpu001")
         self.note(f"Initializing llama3.1 {plan['size']}: {plan['layers']} layers, {plan['gpus']} ranks")
         self.say("GPU available: True (cuda), used: True")
-        self.ranks.all_say(
-            lambda rank: f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{plan['gpus']}\n"
-        )
+        self.ranks.all_say(lambda rank: lightning.initializing(rank, plan["gpus"]) + "\n")
         self.ranks.warn()
-        self.say(f"All distributed processes registered. Starting with {plan['gpus']} processes")
+        self.say(lightning.starting(plan["gpus"]))
         if self.knobs.socket_fallback:
-            self.say(f"{host}:101:101 [0] NCCL INFO NET/Plugin: could not find libnccl-net.so")
-            self.say(f"{host}:101:101 [0] NCCL INFO Using network Socket")
+            for text in ("NET/Plugin: could not find libnccl-net.so", nccl.OVER_SOCKETS):
+                self.say(nccl.info(text, host=host, pids="101:101"))
         self.note(f"Copying Trainer's 'max_steps' ({plan['steps']}) to LR scheduler's 'max_steps'.")
         self.note("Padded vocab_size: 128256, original vocab_size: 128256, dummy tokens: 0.")
         self.note(
@@ -148,25 +145,16 @@ class Trainer:
 
     def say_step(self, step: int) -> None:
         """The step line, torn up by other ranks' text if so wished."""
-        metrics: dict[str, float] = {
-            "lr": 1.4992e-07 * (step + 1),
-            "global_batch_size": self.gbs,
-            "global_step": step,
-            "peak_memory_usage": PEAK_MEMORY,
-            "memory_allocated": MEMORY,
-            "reduced_train_loss": float("nan")
-            if 0 <= self.knobs.nan_at <= step
-            else 11.96 + 0.4 / (self.trained + step + 1),
-            "train_step_timing in s": self.knobs.seconds(self.step_time, step, self.random),
-            "consumed_samples": (step + 1) * self.gbs,
-        }
-        line = f"Training epoch 0, iteration {step}/{self.plan['steps'] - 1}"
-        line += "".join(f" | {name}: {shown(value)}" for name, value in metrics.items())
+        loss = float("nan") if 0 <= self.knobs.nan_at <= step else 11.96 + 0.4 / (self.trained + step + 1)
+        seconds = self.knobs.seconds(self.step_time, step, self.random)
+        line = nemo2.nemo2_line(
+            step, seconds, gbs=self.gbs, last=self.plan["steps"] - 1, loss=nemo2.shown(loss)
+        )
         if self.knobs.interleave and step % 3 == 0:
             line = OTHER_RANK + line
         elif self.knobs.interleave and step % 3 == 1:
             # Into a number that nobody judges.
-            line = line.replace(str(MEMORY), f"{MEMORY // 10**6}{OTHER_RANK}", 1)
+            line = line.replace(str(nemo2.MEMORY), f"{nemo2.MEMORY // 10**6}{OTHER_RANK}", 1)
         glued = self.knobs.interleave and step % 4 == 2
         self.say(line, end="" if glued else "\n")
 
@@ -224,14 +212,8 @@ class Trainer:
 
 
 def noted(text: str) -> str:
-    """As NeMo's logger writes it."""
-    return f"[NeMo I {time.strftime('%Y-%m-%d %H:%M:%S')} nemo_logging:393] {text}"
-
-
-def shown(value: float) -> str:
-    """As NeMo formats a metric: 4 significant digits, and whole numbers as such."""
-    number = float(value)
-    return str(int(number)) if number.is_integer() else f"{number:.4}"
+    """As NeMo's logger writes it now."""
+    return lightning.noted(text, moment=time.strftime("%Y-%m-%d %H:%M:%S"))
 
 
 def published(size: str, dtype: str, gpus: int) -> float:

@@ -1,7 +1,7 @@
 """Prints what Megatron-Bridge at 06f25c227 prints while it trains, at the published pace, and trains nothing.
 
-src/megatron/bridge/training: config.py lines 1425 to 1434 (what differs from the defaults), utils/train_utils.py lines 783
-(by rank 0) and 821 to 873 (by the last rank). Both processes write at once, so that their lines meet.
+As `tests.printed.megatron_bridge`; by src/megatron/bridge/training: config.py lines 1425 to 1434 (what differs from the
+defaults), utils/train_utils.py lines 783 (by rank 0) and 821 to 873 (by the last rank). Both processes write at once, so that their lines meet.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
 from plugins.recipes.recipe_file import read_recipe
 from tests.lab.stage import REPOSITORY
 from tests.lab.standin import OTHER_RANK, StandIn, stage_knobs
+from tests.printed import megatron_bridge, megatron_lm
 
 # By Megatron-Bridge's name of a model: that in its tables, the sequence length, and the TFLOP/s of a GPU.
 MODELS = {
@@ -43,24 +44,15 @@ class MegatronBridge(StandIn):
     def say_configuration(self, facts: dict[str, Any]) -> None:
         self.say(f"{'=' * 70}\nConfiguration Summary (Non-Default Values vs Megatron Core)\n{'=' * 70}\n")
         for name, value in sorted(facts.items()):
-            self.say(f"  {name}: {value!r}  (Mcore default: None)\n")
+            self.say(megatron_bridge.setting(name, value) + "\n")
 
     def say_step(self, step: int, seconds: float) -> None:
-        rate = f"Step Time : {seconds:.2f}s GPU utilization: {self.work / seconds:.1f}MODEL_TFLOP/s/GPU"
-        line = f" [2026-07-29 10:11:12] iteration {step + 1:8d}/{self.steps:8d} |"
-        line += f" consumed samples: {(step + 1) * self.gbs:12d} |"
-        line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {3e-7 * (step + 1):.6E} |"
-        line += f" global batch size: {self.gbs:5d} | lm loss: {self.loss(step):.6E} | loss scale: 1.0 |"
-        line += " grad norm: 0.475 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        rate = megatron_bridge.rate(seconds, self.work / seconds)
+        line = megatron_lm.line(
+            step + 1, seconds * 1000, total=self.steps, gbs=self.gbs, loss=self.loss(step)
+        )
         # The last rank may be the first to write, and another one may write between the two.
-        self.say(rate + ("" if step % 3 else f"\n{OTHER_RANK}\n") + line)
-
-
-class _Dtype:
-    """A dtype as Python shows it."""
-
-    def __repr__(self) -> str:
-        return "torch.bfloat16"
+        self.say(rate + ("" if step % 3 else f"\n{OTHER_RANK}\n") + line + "\n")
 
 
 def main(folder: Path) -> int:
@@ -82,7 +74,7 @@ def main(folder: Path) -> int:
         "hidden_size": model.hidden,
         "num_attention_heads": model.heads,
         "seq_length": sequence_length,
-        "params_dtype": _Dtype(),
+        "params_dtype": megatron_bridge.Bare("torch.bfloat16"),
         "tensor_model_parallel_size": sizes["tp"],
         "pipeline_model_parallel_size": sizes["pp"],
         "context_parallel_size": sizes["cp"],

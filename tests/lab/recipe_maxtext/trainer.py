@@ -10,6 +10,7 @@ from tests.lab.recipe.knobs import Knobs
 from tests.lab.recipe.profiles import write_profiles
 from tests.lab.recipe.ranks import VICTIM
 from tests.lab.standin import OTHER_RANK, StandIn, published, settings, stage_knobs
+from tests.printed import maxtext
 
 PUBLISHED = {
     "bf16": {64: 6.999, 128: 7.072, 256: 7.153, 512: 7.091, 1024: 7.084, 2048: 7.066},
@@ -49,12 +50,8 @@ class MaxText(StandIn):
             self.say("Capture range ended in the application.\nGenerating '/tmp/nsys-report-1a2b.qdstrm'\n")
 
     def line(self, step: int, seconds: float) -> str:
-        return (
-            f"completed step: {step}, seconds: {seconds:.3f}, "
-            f"TFLOP/s/device: {self.mbs * FLOPS / seconds / 1e12:.3f}, "
-            f"Tokens/s/device: {self.mbs * self.length / seconds:.3f}, "
-            f"total_weights: {self.gbs * self.length}, loss: {self.loss(step):.3f}\n"
-        )
+        rates = {"tflops": self.mbs * FLOPS / seconds / 1e12, "tokens": self.mbs * self.length / seconds}
+        return maxtext.line(step, seconds, self.gbs * self.length, self.loss(step), **rates) + "\n"
 
 
 def main(argv: list[str]) -> int:
@@ -73,8 +70,8 @@ def main(argv: list[str]) -> int:
         mbs=mbs,
     )
     keys = ("max_target_length", "per_device_batch_size", "quantization", "run_name", "steps")
-    said = "".join(f"Config param {key}: {given[key]}\n" for key in keys)
-    said += f"Num_devices: {gpus}, shape (1, 1, {gpus}, 1, 1, 1, 1, 1)\n"
+    said = "".join(maxtext.parameter(key, given[key]) + "\n" for key in keys)
+    said += maxtext.devices(gpus, f"1, 1, {gpus}, 1, 1, 1, 1, 1") + "\n"
     trainer.say(said)
     trainer.ranks.all_say(lambda _: said)
     code = trainer.run()

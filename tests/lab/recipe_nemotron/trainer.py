@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from tests.lab.standin import OTHER_RANK, StandIn, published, settings, stage_knobs
+from tests.printed import lightning, nemo1
 
 PUBLISHED = {
     "15b": {"bf16": {16: 2.83, 128: 2.89}, "fp8": {16: 2.08, 128: 2.08}},
@@ -15,7 +16,6 @@ PUBLISHED = {
         "fp8": {128: 3.16, 256: 3.21, 512: 3.26, 1024: 3.34, 2048: 3.49},
     },
 }
-WIDTH = 10
 YAML = {"True": "true", "False": "false", "None": "null", "null": "null"}
 
 
@@ -27,7 +27,7 @@ class Nemotron(StandIn):
 
     def say_configuration(self, given: Mapping[str, str]) -> None:
         """What was given on the command line, as OmegaConf prints it and NeMo's logger indents it."""
-        self.say("[NeMo I 2024-11-20 10:11:12 megatron_gpt_pretraining:37] \n")
+        self.say(lightning.noted("\n", "megatron_gpt_pretraining:37"))
         for section in ("trainer", "model"):
             self.say(f"    {section}:\n")
             for key, value in given.items():
@@ -41,36 +41,23 @@ class Nemotron(StandIn):
         if step == 15:
             self.ranks.note()
         self.elapsed += seconds
-        self.say(f"\r{self.bar(step)}{self.figures}]")
-        metrics = {
+        self.draw(step)
+        metrics: dict[str, float | str] = {
             "reduced_train_loss": self.loss(step),
             "global_step": float(step),
             "consumed_samples": float((step + 1) * self.gbs),
             "train_step_timing in s": seconds,
         }
-        self.figures = "".join(f", {name}={shown(value)}" for name, value in metrics.items())
-        self.say(f"\r{self.bar(step)}{self.figures}]")
+        self.figures = nemo1.figures(metrics)
+        self.draw(step)
         if step == self.steps - 1:
             # tqdm draws it once more when it closes it.
-            self.say(f"\r{self.bar(step)}{self.figures}]")
+            self.draw(step)
 
-    def bar(self, step: int) -> str:
-        """`Epoch 0: :  20%|██        | 10/50 [00:46<03:04`."""
+    def draw(self, step: int) -> None:
         done = step + 1
-        gone, left = int(self.elapsed), int((self.steps - done) * self.step_time)
-        drawn = "█" * (WIDTH * done // self.steps)
-        clock = f"{gone // 60:02}:{gone % 60:02}<{left // 60:02}:{left % 60:02}"
-        return f"Epoch 0: : {100 * done // self.steps:3}%|{drawn:<{WIDTH}}| {done}/{self.steps} [{clock}"
-
-
-def shown(value: float) -> str:
-    """As tqdm prints a float, 3 significant digits where that is shorter, and Lightning pads it to 5 characters."""
-    short = f"{value:.3g}".replace("e+0", "e+")
-    text = short if len(short) < len(str(value)) else str(value)
-    if "e" not in text and text != "nan":
-        text += "." if "." not in text and len(text) < 5 else ""
-        text = text.ljust(5, "0")
-    return text
+        left = (self.steps - done) * self.step_time
+        self.say("\r" + nemo1.drawn(done, self.steps, self.elapsed, left, self.figures))
 
 
 def main(argv: list[str]) -> int:
@@ -84,9 +71,7 @@ def main(argv: list[str]) -> int:
         gbs=int(given["model.global_batch_size"]),
         steps=int(given["trainer.max_steps"]),
     )
-    trainer.ranks.all_say(
-        lambda rank: f"Initializing distributed: GLOBAL_RANK: {rank}, MEMBER: {rank + 1}/{gpus}\n"
-    )
+    trainer.ranks.all_say(lambda rank: lightning.initializing(rank, gpus) + "\n")
     trainer.ranks.warn()
     trainer.say_configuration(given)
     return trainer.run()

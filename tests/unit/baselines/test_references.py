@@ -20,6 +20,7 @@ from plugins.judging.judgement import Judgement
 from plugins.logs import Log, Step
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import print_table
+from tests.printed import nemo2
 from tests.unit import examples
 from tests.unit.baselines.test_store import FILE
 from tests.unit.examples import record_json
@@ -49,7 +50,7 @@ def write(folder: Path, text: str) -> Path:
 
 def judged(folder: Path, case_id: str = examples.CASE, raw: Sequence[float] = (10.07,) * 50) -> Judgement:
     case = examples.case(case_id)
-    lines = [examples.nemo2_line(i, seconds, gbs=case.gbs) for i, seconds in enumerate(raw)]
+    lines = [nemo2.nemo2_line(i, seconds, gbs=case.gbs) for i, seconds in enumerate(raw)]
     return examples.judged(
         case,
         examples.outcome(folder=folder / "case"),

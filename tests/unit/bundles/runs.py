@@ -38,6 +38,7 @@ from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
 from plugins.suite.judged import write_case
+from tests.printed import nemo2
 from tests.unit import examples
 from tests.unit.jobs_log import lines_of, planned
 
@@ -49,7 +50,7 @@ Change = Callable[[Members], Members]
 
 def log_of(case_id: str, slower: float = 1.0, steps: int = 50) -> bytes:
     case, pace = examples.case(case_id), examples.target(case_id).step_time * slower
-    lines = [examples.nemo2_line(i, pace * (1 + 0.001 * (i % 3)), gbs=case.gbs) for i in range(steps)]
+    lines = [nemo2.nemo2_line(i, pace * (1 + 0.001 * (i % 3)), gbs=case.gbs) for i in range(steps)]
     start = f"All distributed processes registered. Starting with {case.gpus} processes"
     return "\n".join([start, *lines, ""]).encode()
 

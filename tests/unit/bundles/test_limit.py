@@ -13,7 +13,7 @@ from pacemark.__main__ import main
 from plugins.bundle import findings
 from plugins.bundle.findings import Examination
 from plugins.judging.rejudge import Basis
-from tests.unit import examples
+from tests.printed import nemo2
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import SLOW, Members
 
@@ -52,7 +52,7 @@ def test_a_log_of_many_lines_does_not_keep_it_busy(
 ) -> None:
     clock.each = 0.5
     monkeypatch.setattr(findings, "_SHOWN_EVERY", 0.5)
-    name, more = f"llama3/{SLOW}/log.txt", f"{examples.nemo2_line(49)}\n".encode() * 200_000
+    name, more = f"llama3/{SLOW}/log.txt", f"{nemo2.nemo2_line(49)}\n".encode() * 200_000
     forged = {**members, name: members[name] + more}
     status = verify(runs.packed(runs.signed(forged, keys / "vendor.pem"), tmp_path / "run.zip"), keys, 3.0)
     told = capsys.readouterr()

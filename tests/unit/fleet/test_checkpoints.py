@@ -12,9 +12,9 @@ from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from plugins.base.errors import Infrastructure, SiteError, Unreachable
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
 from tests.unit.cluster import BROKEN, NARROW, Cluster, Session, Start, failing, until
-from tests.unit.examples import nemo2_line
 from tests.unit.jobs_log import planned
 from tests.unit.modes.test_saved_checkpoints import NAME, SAVES, left, steps
 

@@ -20,9 +20,9 @@ from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.suite.judged import write_case
 from tests.bench import clusters
+from tests.printed.nemo1 import bar
 from tests.unit import examples
 from tests.unit.logs.test_means import smoothed
-from tests.unit.logs.test_nemo1 import bar
 
 CASE = examples.case("405b-fp8-576gpus", release="24.11")
 BASELINE = examples.baseline(CASE.id, release="24.11")

@@ -12,10 +12,10 @@ import pytest
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.validity.times import even_remark
 from plugins.record.verdict import Kind
+from tests.printed import maxtext, megatron_bridge, megatron_lm
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line
 from tests.unit.judging import test_judge
-from tests.unit.logs import test_maxtext, test_megatron_bridge, test_megatron_lm
 from tests.unit.stated import CASES, judged, steps_of, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
@@ -249,7 +249,7 @@ def test_a_time_that_is_the_same_in_every_line_is_a_remark(first: float, said: b
 
 @pytest.mark.parametrize(("rate", "words"), [("0.0", "no positive number"), ("2500.0", "beyond the peak")])
 def test_a_rate_that_no_gpu_has_is_refused_in_each_line(rate: str, words: str) -> None:
-    lines = [test_megatron_bridge.rate() + test_megatron_lm.line(i + 1) for i in range(50)]
+    lines = [megatron_bridge.rate() + megatron_lm.line(i + 1) for i in range(50)]
     lines[30] = re.sub(r"(?<=utilization: )[\d.]+", rate, lines[30])
     assert rate in lines[30]
     assert any(
@@ -299,7 +299,7 @@ def test_a_line_with_two_times_has_none(dialect: str) -> None:
 @pytest.mark.parametrize(("factor", "valid"), [(1.05, True), (1.4, False), (3.0, False)])
 def test_processes_of_one_run_take_the_same_time(factor: float, valid: bool) -> None:
     lines = [
-        f"{rank}: {test_maxtext.line(i, f'{7.908 * (factor if rank == 3 else 1):.3f}', loss=f'{7.31 - i / 1000:.3f}')}"
+        f"{rank}: {maxtext.line(i, f'{7.908 * (factor if rank == 3 else 1):.3f}', loss=f'{7.31 - i / 1000:.3f}')}"
         for i in range(50)
         for rank in range(4)
     ]

@@ -43,24 +43,8 @@ ENDS: dict[str, dict[str, Any]] = {
         if failure
     },
 }
-WORDS = (
-    "0",
-    "-1",
-    "nan",
-    "inf",
-    "-inf",
-    "1e99",
-    "1e-99",
-    "0.0",
-    "1e308",
-    "1e400",
-    "NaN",
-    "Infinity",
-    "",
-    "#",
-    "\x00",
-)
-WORDS += ("9" * 9, "9" * 15, "9" * 400)
+_SHORT = "0 -1 nan inf -inf 1e99 1e-99 0.0 1e308 1e400 NaN Infinity # \x00"
+WORDS = (*_SHORT.split(" "), "", "9" * 9, "9" * 15, "9" * 400)
 """What may stand where a number was."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")

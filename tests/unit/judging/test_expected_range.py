@@ -20,6 +20,7 @@ from plugins.record.stored import case_as_json, read_case, write_case
 from plugins.record.verdict import Kind
 from plugins.reports.terminal import print_table
 from tests.golden import faults
+from tests.printed import nemo2
 from tests.unit import examples
 from tests.unit.baselines.test_expected_range import without
 
@@ -62,7 +63,7 @@ def test_without_a_plan_it_is_no_baseline_and_says_where_it_is(
 
 def test_it_says_why_there_is_no_range(tables: Path) -> None:
     other = replace(CASE, gbs=512)
-    log = examples.parse("".join(f"{examples.nemo2_line(i, gbs=512)}\n" for i in range(50)))
+    log = examples.parse("".join(f"{nemo2.nemo2_line(i, gbs=512)}\n" for i in range(50)))
     found = examples.judged(other, examples.outcome(), log, None, baselines=tables)
     assert found.verdict.headline.endswith(
         "; no expected range: 64, 128, 256, 1024, 2048 GPUs run a batch of 2 sequences per GPU, the case 1"

@@ -8,8 +8,8 @@ import pytest
 
 from plugins.judging.identity import garbled
 from plugins.logs.statements import MAX_VALUES, SHARE
+from tests.printed import maxtext
 from tests.unit.examples import parse
-from tests.unit.logs import test_maxtext
 from tests.unit.stated import ABSL, CASES, COMMUNICATORS, GPU_LINES, facts_of, judged, steps_of, text_of
 
 PRINTED_BY_ALL = ("nemo1", "maxtext")
@@ -140,7 +140,7 @@ def test_64_processes_that_cut_each_others_lines_are_a_healthy_run(seed: int) ->
         *between,
     ]
     rng.shuffle(lines)
-    steps = "\n".join(test_maxtext.line(i, loss=f"{7.31 - i / 1000:.3f}") for i in range(50))
+    steps = "\n".join(maxtext.line(i, loss=f"{7.31 - i / 1000:.3f}") for i in range(50))
     text = _streams(rng, "\n".join(lines) + "\n") + steps + "\n"
     assert judged("maxtext", text) == []
 

@@ -12,9 +12,11 @@ from plugins.logs import Log
 from plugins.logs.means import Means
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
+from tests.printed import megatron_lm
+from tests.printed.megatron_lm import argument
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import aks, examples
-from tests.unit.examples import nemo2_line, parse, problems
-from tests.unit.logs import test_megatron_lm
+from tests.unit.examples import parse, problems
 from tests.unit.stated import (
     CASES,
     COMMUNICATORS,
@@ -25,7 +27,6 @@ from tests.unit.stated import (
     SAMPLES,
     STARTING,
     Sample,
-    argument,
     contradicted,
     facts_of,
     judged,
@@ -347,7 +348,7 @@ def test_a_log_that_says_nothing_of_itself_is_remarked(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", ["megatron_lm", "megatron_bridge"])
 def test_a_loss_scale_of_1_tells_no_dtype(dialect: str) -> None:
     """It is that of BF16, FP8 and FP4. A larger one is that of FP16."""
-    text = "".join(f"{test_megatron_lm.line(i)}\n" for i in range(1, 51))
+    text = "".join(f"{megatron_lm.line(i)}\n" for i in range(1, 51))
     assert identity.anonymous(LLAMA, parse(text, dialect)).startswith("nothing in the log states the number")
     scaled = text.replace("loss scale: 1.0", "loss scale: 524288.0")
     assert identity.stated_by(LLAMA, parse(scaled, dialect))["dtype"] == "loss scale is 524288.0"

@@ -19,9 +19,9 @@ from plugins.logs import Log, Step
 from plugins.logs.means import Means
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
+from tests.printed.megatron_lm import line
 from tests.unit import aks, examples
 from tests.unit.examples import problems
-from tests.unit.logs.test_megatron_lm import line
 from tests.unit.recipes.test_cases import RECIPE, write
 
 CASE = aks.case(aks.LARGE)

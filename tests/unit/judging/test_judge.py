@@ -17,8 +17,9 @@ from plugins.record.job import Job, JobRef, JobState, Phase, Times
 from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from plugins.suite.measured import Target
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, nemo2_text, outcome, parse, times
+from tests.unit.examples import nemo2_text, outcome, parse, times
 
 FAILED = {"raw": "FAILED", "phase": Phase.FAILED, "exit_code": "1:0"}
 NODE_FAIL = {

@@ -15,8 +15,8 @@ from plugins.judging.verdicts import Verdict
 from plugins.recipes.cases import Recipe
 from plugins.record.folder import LOG
 from plugins.record.verdict import Kind
+from tests.printed import nemo1
 from tests.unit import examples
-from tests.unit.logs import test_nemo1
 from tests.unit.stated import STARTING
 
 # As a job says of itself that it was ended, or died: slurmstepd, srun, Python, ProcessGroupNCCL.cpp (PyTorch 2.5), torchrun, bash.
@@ -64,7 +64,7 @@ def test_what_a_job_that_ended_well_prints_is_no_remark(end: str, tmp_path: Path
 
 def test_bars_that_no_step_is_read_from_are_quoted(tmp_path: Path) -> None:
     """Lightning's own bar in the place of NeMo 2's ProgressPrinter; then one of a thousand steps and more in NeMo 1."""
-    bar = test_nemo1.bar(49, gbs=1024).strip()
+    bar = nemo1.bar(49, gbs=1024).strip()
     verdict = judged(examples.llama3(), examples.CASE, bar + "\n", tmp_path)
     assert verdict.headline.startswith(
         'invalid run: the log has no training step; none can be read from lines such as "'

@@ -18,10 +18,10 @@ from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
+from tests.printed.megatron_bridge import rate
+from tests.printed.megatron_lm import line
 from tests.unit import examples
 from tests.unit.examples import parse
-from tests.unit.logs.test_megatron_bridge import rate
-from tests.unit.logs.test_megatron_lm import line
 
 RECIPE = "megatron_bridge"
 # What the summary states of a run's dtype.

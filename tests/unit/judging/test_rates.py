@@ -18,10 +18,10 @@ from plugins.record.verdict import Kind
 from tests import sections
 from tests.bench import clusters, rates, tallies
 from tests.bench.clusters import Cluster, figures
+from tests.printed.megatron_lm import line
+from tests.printed.nemo1 import bar
 from tests.unit import aks, examples
 from tests.unit.logs.test_means import log_text
-from tests.unit.logs.test_megatron_lm import line
-from tests.unit.logs.test_nemo1 import bar
 
 RUNS, FEW = 20, 5
 AIMED = [cell for cell in rates.grid() if cell.cluster in [aim.cluster for aim in rates.AIMS]]

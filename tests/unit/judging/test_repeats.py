@@ -24,8 +24,9 @@ from plugins.logs.log import Fact
 from plugins.record.folder import LOG, try_folder
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import STEP_TIME, nemo2_line, nemo2_text, parse, record_json
+from tests.unit.examples import STEP_TIME, nemo2_text, parse, record_json
 
 GOAL = examples.target()
 LIMIT = Band(GOAL, 0.0).slowest / STEP_TIME

@@ -15,9 +15,10 @@ from plugins.logs import nodes
 from plugins.logs.formats import parser
 from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
+from tests.printed.nccl import Trace
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, nemo2_text, parse
-from tests.unit.modes.traces import Trace
+from tests.unit.examples import nemo2_text, parse
 
 REAL = Path(__file__).parents[1] / "modes" / "nccl"
 WHO = "gpu-00:4000:4000 [0] NCCL INFO "

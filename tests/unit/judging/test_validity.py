@@ -12,8 +12,9 @@ from plugins.judging.validity import complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step
 from plugins.record.baseline import Statistic
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, nemo2_text, parse, problems
+from tests.unit.examples import nemo2_text, parse, problems
 
 LAST = Statistic()
 WINDOW = Statistic.parse("mean:35-44")

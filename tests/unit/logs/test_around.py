@@ -12,8 +12,9 @@ import pytest
 from plugins.gpu.samples import parse_gpus
 from plugins.logs import Log
 from plugins.logs.formats import read
-from tests.fuzz import cells, words
-from tests.fuzz.around import AROUND, STAMP, around
+from tests.fuzz import cells
+from tests.printed import nccl
+from tests.printed.around import AROUND, STAMP, around
 from tests.unit.stated import CASES, COMMUNICATORS, GPU_LINES, SAMPLES, judged, text_of
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
@@ -32,7 +33,7 @@ def whole(dialect: str) -> tuple[str, Log]:
         *samples,
         *gpus,
         *(line.format(64) for line in COMMUNICATORS),
-        words.TRACES[0],
+        nccl.TRACES[0],
         "NCCL version 2.25.1+cuda12.8",
     )
     page.end(

@@ -12,6 +12,7 @@ from plugins.judging.shelving import Offer, offer_of
 from plugins.logs import Step
 from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
+from tests.printed.dllogger import CONFIGURATION, STATED, data, in_file, in_output
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.own_tables import FIRST
@@ -30,59 +31,7 @@ STEP_36 = Step(
     loss=7.976484775543213,
     stamp=1728595441.952723,
 )
-CONFIGURATION = {
-    "cfg/micro_batch_size": 1,
-    "cfg/global_batch_size": 1024,
-    "cfg/encoder_seq_length": 8192,
-    "cfg/num_layers": 80,
-    "cfg/fp8": True,
-    "cfg/precision": "bf16-mixed",
-}
 
-
-def data(index: int, seconds: float = 10.07, **changed: Any) -> dict[str, Any]:
-    return {
-        "reduced_train_loss": 7.97 - index / 100,
-        "lr": 0.000008490565960528329,
-        "global_step": float(index),
-        "consumed_samples": (index + 1) * 1024.0,
-        "train_backward_timing in s": 0.00005416870044427924,
-        "grad_norm": 1.5,
-        "train_step_timing in s": seconds,
-        "epoch": 0,
-    } | changed
-
-
-def in_file(step: object, values: dict[str, Any]) -> str:
-    record = {
-        "timestamp": "1.5",
-        "datetime": "x",
-        "elapsedtime": "2.5",
-        "type": "LOG",
-        "step": step,
-        "data": values,
-    }
-    return f"DLLL {json.dumps(record)}"
-
-
-def in_output(step: object, values: dict[str, Any]) -> str:
-    metrics = " ".join(f"{name} : {value} " for name, value in values.items())
-    return f"DLL 2024-10-10 21:24:01.952723 - {step} {metrics}"
-
-
-STATED = CONFIGURATION | {
-    "cfg/tensor_model_parallel_size": 4,
-    "cfg/pipeline_model_parallel_size": 8,
-    "cfg/virtual_pipeline_model_parallel_size": 5,
-    "cfg/context_parallel_size": 1,
-    "cfg/hidden_size": 8192,
-    "cfg/ffn_hidden_size": 28672,
-    "cfg/num_attention_heads": 64,
-    "cfg/num_query_groups": 8,
-    "cfg/fp8_hybrid": True,
-    "cfg/nsys_profile/enabled": False,
-}
-"""The whole of what is compared, for `examples.CASE`."""
 
 BOTH = pytest.mark.parametrize("form", [in_file, in_output])
 

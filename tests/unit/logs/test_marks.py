@@ -12,8 +12,9 @@ from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line, parse, problems
+from tests.unit.examples import parse, problems
 
 DIALECTS = ("dllogger", "maxtext", "megatron_bridge", "megatron_lm", "nemo1", "nemo2")
 NEMO = "[NeMo I 2025-04-11 14:48:45 nemo_logging:393] "

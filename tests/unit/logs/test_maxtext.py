@@ -15,6 +15,7 @@ from plugins.judging.validity.steps import profiled_as_published
 from plugins.logs import Step
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
+from tests.printed.maxtext import line
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 
@@ -22,13 +23,6 @@ PUBLISHED = (
     "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
     "total_weights: 524288, loss: 0.000"
 )
-
-
-def line(index: int, seconds: str = "7.908", weights: str = "524288", loss: str = "0.000") -> str:
-    return (
-        f"completed step: {index}, seconds: {seconds}, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
-        f"total_weights: {weights}, loss: {loss}"
-    )
 
 
 def only(text: str | bytes) -> Step:

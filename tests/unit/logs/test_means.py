@@ -25,9 +25,9 @@ from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.suite.judged import write_case
+from tests.printed.dllogger import CONFIGURATION, data, in_file
 from tests.unit import examples
 from tests.unit.examples import problems
-from tests.unit.logs.test_dllogger import CONFIGURATION, data, in_file
 from tests.unit.recipes.test_cases import RECIPE, write
 from tests.unit.test_training_metrics import SECONDS
 

@@ -10,9 +10,10 @@ import pytest
 
 from plugins.logs import Step
 from plugins.record.baseline import Statistic
+from tests.printed.megatron_bridge import rate
+from tests.printed.megatron_lm import line
 from tests.unit import examples
 from tests.unit.examples import parse, problems
-from tests.unit.logs.test_megatron_lm import line
 
 # Release 26.02, from a real run.
 PUBLISHED = (
@@ -21,10 +22,6 @@ PUBLISHED = (
     "global batch size:   128 | lm loss: 8.645955E-02 | loss scale: 1.0 | grad norm: 0.475 | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |"
 )
-
-
-def rate(seconds: float = 10.07, tflops: float = 730.9) -> str:
-    return f"Step Time : {seconds:.2f}s GPU utilization: {tflops:.1f}MODEL_TFLOP/s/GPU"
 
 
 def whole() -> str:

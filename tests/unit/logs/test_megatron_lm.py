@@ -11,33 +11,9 @@ from plugins.judging.validity import complete
 from plugins.logs import Step
 from plugins.logs.means import Means
 from plugins.record.baseline import Statistic
+from tests.printed.megatron_lm import line
 from tests.unit import examples
 from tests.unit.examples import parse, problems
-
-
-def line(
-    iteration: int,
-    ms: str = "10070.0",
-    *,
-    total: int = 50,
-    gbs: int = 1024,
-    throughput: str | None = None,
-    loss: str | None = "",
-    skipped: int = 0,
-    nan: int = 0,
-    grad_norm: str = "0.475",
-    scale: float = 1.0,
-) -> str:
-    """As the format strings of `training_log` make it."""
-    rate = f" throughput per GPU (TFLOP/s/GPU): {throughput} |" if throughput else ""
-    loss = f"{0.08645955 + (50 - iteration) / 1e4:.6E}" if loss == "" else loss
-    mean = f" lm loss: {loss} |" if loss else ""
-    return (
-        f" [2025-01-01 12:00:00] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
-        f" elapsed time per iteration (ms): {ms} |{rate} learning rate: 2.700000E-04 | global batch size: {gbs:5d} |"
-        f"{mean} loss scale: {scale:.1f} | grad norm: {grad_norm} | number of skipped iterations: {skipped:3d} |"
-        f" number of nan iterations: {nan:3d} |"
-    )
 
 
 def whole(interval: int = 1, total: int = 50) -> str:

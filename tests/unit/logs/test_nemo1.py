@@ -8,6 +8,7 @@ import re
 import pytest
 
 from plugins.logs import Step
+from tests.printed.nemo1 import bar, shown
 from tests.unit import examples
 from tests.unit.examples import parse, problems
 
@@ -15,33 +16,6 @@ PUBLISHED = (
     "Epoch 0: : 100%|██████████| 100/100 [07:57<00:00, reduced_train_loss=7.310, global_step=99.00, "
     "consumed_samples=25600.0, train_step_timing in s=3.590]"
 )
-
-
-def shown(value: float) -> str:
-    """A float as tqdm and Lightning print it together."""
-    short = f"{value:.3g}".replace("e+0", "e+").replace("e-0", "e-")
-    text = short if len(short) < len(str(value)) else str(value)
-    if "e" not in text:
-        text += "." if "." not in text and len(text) < 5 else ""
-        text += "0" * (5 - len(text))
-    return text
-
-
-def bar(
-    index: int,
-    seconds: float = 10.07,
-    *,
-    count: int | None = None,
-    gbs: int = 1024,
-    loss: float | None = None,
-) -> str:
-    done = index + 1 if count is None else count
-    loss = 7.31 - index / 100 if loss is None else loss
-    return (
-        f"Epoch 0: : {2 * done:3d}%|████      | {done}/50 [07:57<00:00, v_num=x1y2, reduced_train_loss={shown(loss)}, "
-        f"global_step={shown(float(index))}, consumed_samples={shown(float((index + 1) * gbs))}, "
-        f"train_step_timing in s={shown(seconds)}]"
-    )
 
 
 def whole(times: list[float]) -> str:

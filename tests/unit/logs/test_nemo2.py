@@ -11,7 +11,8 @@ from plugins.logs import Log, Step
 from plugins.logs.formats import parser, read
 from plugins.logs.line_parser import MAX_LINE
 from plugins.logs.numbers import resolution
-from tests.unit.examples import nemo2_line, nemo2_text, parse
+from tests.printed.nemo2 import nemo2_line
+from tests.unit.examples import nemo2_text, parse
 
 PUBLISHED = (
     "Training epoch 0, iteration 49/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: 49 | "

@@ -16,26 +16,27 @@ from hypothesis import strategies as st
 from plugins.logs import registry
 from plugins.logs.formats import parser, read
 from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
-from tests.unit.examples import nemo2_line, parse
-from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
-from tests.unit.logs.test_maxtext import line as maxtext_line
+from tests.printed import dllogger, megatron_bridge, megatron_lm, nemo1
+from tests.printed.maxtext import line as maxtext_line
+from tests.printed.nemo2 import nemo2_line
+from tests.unit.examples import parse
 
 TIMES = [10.07, 10.12, 9.98, 10.3]
 # A few whole lines of each format, as the documented rules make them; every step has a time of its own.
 LOGS: dict[str, list[str]] = {
-    "nemo1": [test_nemo1.bar(i, t) for i, t in enumerate(TIMES)],
+    "nemo1": [nemo1.bar(i, t) for i, t in enumerate(TIMES)],
     "nemo2": [nemo2_line(i, t) for i, t in enumerate(TIMES)],
     "maxtext": [
         f"{rank}: {maxtext_line(i, f'7.{i}{rank}8')}" for i in range(3) for rank in range(3)
     ],
-    "megatron_lm": [test_megatron_lm.line(i + 1, f"{1000 * t:.1f}") for i, t in enumerate(TIMES)],
+    "megatron_lm": [megatron_lm.line(i + 1, f"{1000 * t:.1f}") for i, t in enumerate(TIMES)],
     "megatron_bridge": [
-        f"{test_megatron_bridge.rate(t)}{test_megatron_lm.line(i + 1, f'{1000 * t:.1f}')}"
+        f"{megatron_bridge.rate(t)}{megatron_lm.line(i + 1, f'{1000 * t:.1f}')}"
         for i, t in enumerate(TIMES)
     ],
     "dllogger": [
-        form(i, test_dllogger.data(i, t))
-        for form in (test_dllogger.in_file, test_dllogger.in_output)
+        form(i, dllogger.data(i, t))
+        for form in (dllogger.in_file, dllogger.in_output)
         for i, t in enumerate(TIMES)
     ],
 }  # fmt: skip

@@ -19,9 +19,10 @@ from plugins.recipes.cases import Case, Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.case import File
 from plugins.record.verdict import Kind
+from tests.printed import nemo2
+from tests.printed.nccl import Trace
 from tests.unit import examples
 from tests.unit.modes.test_nccl_trace import digest_of
-from tests.unit.modes.traces import Trace
 
 SUITES = Path(__file__).parents[3] / "suites"
 LLAMA3, MAXTEXT = load_recipe(SUITES / "llama3"), load_recipe(SUITES / "maxtext_llama2")
@@ -77,7 +78,7 @@ def test_a_pair_of_reports_is_told_apart_by_its_kinds() -> None:
 
 def judged(found: Artefacts | None, steps: int = 25, *more: str, of: Case = PROFILE) -> Judgement:
     last = of.steps - 1
-    lines = [*more, *(examples.nemo2_line(index, 12.3, gbs=of.gbs, last=last) for index in range(steps))]
+    lines = [*more, *(nemo2.nemo2_line(index, 12.3, gbs=of.gbs, last=last) for index in range(steps))]
     log = read("nemo2", iter([("\n".join(lines) + "\n").encode()]))
     return examples.judged(of, examples.outcome(), log, None, artefacts=found)
 
@@ -93,7 +94,7 @@ def test_its_pace_is_shown_and_not_judged() -> None:
 @pytest.mark.parametrize(("network", "kind"), [("IB", Kind.PASSED), ("Socket", Kind.INVALID)])
 def test_a_trace_over_another_network_than_the_sites_is_no_pass(network: str, kind: Kind) -> None:
     of = case("8b-nccl-trace-bf16-16gpus")
-    lines = [examples.nemo2_line(index, 12.3, gbs=of.gbs, last=of.steps - 1) for index in range(of.steps)]
+    lines = [nemo2.nemo2_line(index, 12.3, gbs=of.gbs, last=of.steps - 1) for index in range(of.steps)]
     found = examples.judged(
         of,
         examples.outcome(),

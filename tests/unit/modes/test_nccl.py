@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.logs import nccl
-from tests.unit.modes.traces import Trace
+from tests.printed.nccl import Trace
 
 REAL = Path(__file__).parent / "nccl"
 PROGRAM = Path(nccl.__file__)

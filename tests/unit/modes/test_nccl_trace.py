@@ -14,8 +14,8 @@ from plugins.base.errors import Infrastructure
 from plugins.logs.nccl import Digest
 from plugins.modes.checks import trace_problems
 from plugins.modes.traces import NcclDigest, in_units, messages_svg, read_digest, table
+from tests.printed.nccl import Trace
 from tests.unit.modes.test_nccl import REAL
-from tests.unit.modes.traces import Trace
 
 
 def answer(data: bytes, **changes: Any) -> bytes:

@@ -18,8 +18,8 @@ from plugins.recipes.recipe_file import read_recipe
 from plugins.record.case import File
 from plugins.record.job import Phase
 from plugins.record.verdict import Kind
+from tests.printed.nemo2 import nemo2_line
 from tests.unit import examples
-from tests.unit.examples import nemo2_line
 
 SAVE = examples.case("70b-checkpoint-fp8-512gpus")
 LOAD = examples.case("70b-checkpoint-load-fp8-512gpus")

@@ -22,7 +22,7 @@ from fixtures.backends.ssh.log_tail import check, is_whole, whole_ahead
 from plugins.base.errors import Unreachable
 from plugins.logs import registry
 from plugins.logs.formats import parser, read
-from tests.unit.examples import nemo2_line
+from tests.printed.nemo2 import nemo2_line
 from tests.unit.logs import test_dllogger, test_megatron_bridge, test_megatron_lm, test_nemo1
 from tests.unit.logs.test_maxtext import joined, ticks
 

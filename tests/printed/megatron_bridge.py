@@ -8,10 +8,27 @@ log in shared/reference/slurm_recipes.md 2.4, NVIDIA-BioNeMo/bionemo-recipes#135
 
 from __future__ import annotations
 
-from tests.fuzz import words
-from tests.fuzz.job import Job, Page, parameters, stamp, teraflops_of_a_step
+from tests.printed import nccl
+from tests.printed.megatron_lm import line
+from tests.printed.run import Job, Page, parameters, stamp, teraflops_of_a_step
 
 DTYPES = {"bf16": "bfloat16", "fp8": "bfloat16", "fp16": "float16"}
+
+
+def rate(seconds: float = 10.07, tflops: float = 730.9, *, model: str = "MODEL_") -> str:
+    """Rank 0's; v0.1 has no `model`."""
+    return f"Step Time : {seconds:.2f}s GPU utilization: {tflops:.1f}{model}TFLOP/s/GPU"
+
+
+def setting(name: str, value: object, usual: object = None) -> str:
+    """A value that is not Megatron's default (`log_non_default_values`)."""
+    return f"  {name}: {value!r}  (Mcore default: {usual!r})"
+
+
+class Bare(str):
+    """What is printed without quotes, as a dtype is."""
+
+    __repr__ = str.__str__
 
 
 def configuration(job: Job) -> list[str]:
@@ -89,8 +106,7 @@ def _head(page: Page, job: Job) -> None:
         "[after dataloaders are built] datetime: 2026-11-20 09:02:30",
         "done with setup ...",
     )
-    page.tell(sequence=case.sequence_length, layers=case.model.layers, hidden=case.model.hidden)
-    page.tell(tp=case.tp, pp=case.pp, mbs=case.mbs, processes=case.gpus)
+    page.tell_of(case, "processes sequence layers hidden tp pp mbs")
     fp8 = case.dtype == "fp8"
     if job.nsys or job.seed % 5 < 3:
         lines = configuration(job)
@@ -114,12 +130,6 @@ def _head(page: Page, job: Job) -> None:
     )
 
 
-class _Repr(str):
-    """What is printed without quotes."""
-
-    __repr__ = str.__str__
-
-
 def summary(job: Job) -> list[str]:
     """The configuration as v0.4 prints it: what equals Megatron's default is not there, and tells nothing."""
     case, model = job.case, job.case.model
@@ -134,7 +144,7 @@ def summary(job: Job) -> list[str]:
         ("num_attention_heads", model.heads, 0),
         ("num_layers", model.layers, 0),
         ("num_query_groups", model.query_groups, None),
-        ("params_dtype", _Repr(f"torch.{DTYPES[case.dtype]}"), _Repr("torch.float32")),
+        ("params_dtype", Bare(f"torch.{DTYPES[case.dtype]}"), Bare("torch.float32")),
         ("pipeline_model_parallel_size", case.pp, 1),
         ("seq_length", case.sequence_length, None),
         ("tensor_model_parallel_size", case.tp, 1),
@@ -147,11 +157,7 @@ def summary(job: Job) -> list[str]:
         "=" * 70,
         "",
         "[model] Non-default values (vs Mcore TransformerConfig):",
-        *(
-            f"  {key}: {value!r}  (Mcore default: {usual!r})"
-            for key, value, usual in stated
-            if value != usual
-        ),
+        *(setting(*one) for one in stated if one[1] != one[2]),
         "",
         "Other Configuration Values:",
         "[dataset]:",
@@ -169,26 +175,30 @@ def render(job: Job) -> Page:
     if not job.style.bare:
         _head(page, job)
     if job.style.nccl:
-        words.nccl(page, job, rng)
+        nccl.start(page, job, rng)
     work = teraflops_of_a_step(case, causal=True)
     moments, model = job.moments(), "" if rng.random() < 0.1 else "MODEL_"
     for index, (seconds, loss, moment) in enumerate(zip(job.times, job.losses, job.moments(), strict=True)):
-        rate = (
-            f"Step Time : {seconds:.2f}s GPU utilization: {work / max(seconds, 1e-10):.1f}{model}TFLOP/s/GPU"
-        )
-        line = f" [{stamp(moment)}] iteration {index + 1:8d}/{job.total:8d} | consumed samples: {(index + 1) * case.gbs:12d} |"
-        line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} | learning rate: {3e-07 * (index + 1):.6E} | global batch size: {case.gbs:5d} |"
-        line += f" lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: {0.475 if loss == loss else loss:.3f} |"
-        line += (
-            f" number of skipped iterations:   0 | number of nan iterations: {0 if loss == loss else 1:3d} |"
+        finite = loss == loss
+        first = rate(seconds, work / max(seconds, 1e-10), model=model)
+        second = line(
+            index + 1,
+            seconds * 1000,
+            total=job.total,
+            gbs=case.gbs,
+            loss=loss,
+            nan=0 if finite else 1,
+            grad_norm=0.475 if finite else loss,
+            date=stamp(moment),
+            learning_rate=3e-07 * (index + 1),
         )
         way = rng.random()
         if way < 0.3:
-            page.steps.append([f"{rate}{line}\n"])
+            page.steps.append([f"{first}{second}\n"])
         elif way < 0.4:
-            page.steps.append([f"{line}{rate}\n"])
+            page.steps.append([f"{second}{first}\n"])
         else:
-            page.steps.append([rate + "\n", line + "\n"])
+            page.steps.append([first + "\n", second + "\n"])
     if page.steps and not job.style.bare:
         billions = parameters(case) / 1e9
         page.steps[0].append(

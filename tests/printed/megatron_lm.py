@@ -1,4 +1,4 @@
-"""Megatron-LM's log from the pod of the last rank: a line for every ten iterations.
+"""Megatron-LM's log. That of a whole run is from the pod of the last rank: a line for every ten iterations.
 
 NVIDIA/Megatron-LM 878d65f: megatron/training/training.py `training_log` (the line), megatron/training/arguments.py `_print_args`,
 megatron/training/theoretical_memory_usage.py (rank 0 alone). The whole is after megatron_lm-r0.13-375m-fp16-tput-i10.log, a real run at
@@ -12,15 +12,49 @@ from __future__ import annotations
 
 import math
 
-from tests.fuzz import words
-from tests.fuzz.job import Job, Page, parameters, stamp, teraflops_of_a_step
+from tests.printed import nccl
+from tests.printed.run import Job, Page, number, parameters, stamp, teraflops_of_a_step
 
 SKIPPED = 14
 """Updates that FP16 skips when it begins."""
 
 
-def _argument(name: str, value: object) -> str:
+def line(
+    iteration: int,
+    ms: float | str = 10070.0,
+    *,
+    total: int = 50,
+    gbs: int = 1024,
+    throughput: float | str | None = None,
+    loss: float | str | None = "",
+    skipped: int = 0,
+    nan: int = 0,
+    grad_norm: float | str | None = "0.475",
+    scale: float = 1.0,
+    date: object = "2025-01-01 12:00:00",
+    learning_rate: float = 2.7e-4,
+) -> str:
+    """That of an iteration. None: `training_log` leaves it out; unless a loss is given, each is less than the one before."""
+    rate = f" throughput per GPU (TFLOP/s/GPU): {number(throughput, '.1f')} |" if throughput else ""
+    loss = 0.08645955 + (50 - iteration) / 1e4 if loss == "" else loss
+    mean = f" lm loss: {number(loss, '.6E')} |" if loss is not None else ""
+    norm = f" grad norm: {number(grad_norm, '.3f')} |" if grad_norm is not None else ""
+    return (
+        f" [{date}] iteration {iteration:8d}/{total:8d} | consumed samples: {iteration * gbs:12d} |"
+        f" elapsed time per iteration (ms): {number(ms, '.1f')} |{rate} learning rate: {learning_rate:.6E} |"
+        f" global batch size: {gbs:5d} |{mean} loss scale: {scale:.1f} |{norm}"
+        f" number of skipped iterations: {skipped:3d} | number of nan iterations: {nan:3d} |"
+    )
+
+
+def argument(name: str, value: object = "{}") -> str:
+    """Of `_print_args` (L1090 to L1103); with a hole for its value if none is given."""
     return f"  {name} {'.' * (48 - len(name))} {value}"
+
+
+def padded(size: int, new: object) -> str:
+    """Of `_vocab_size_with_padding`, megatron/training/tokenizer/tokenizer.py."""
+    return f" > padded vocab (size: {size}) with {new - size if isinstance(new, int) else 47} dummy tokens (new size: {new})"
 
 
 def arguments(job: Job) -> list[str]:
@@ -57,7 +91,7 @@ def arguments(job: Job) -> list[str]:
         "world_size": case.gpus,
     }
     lines = ["------------------------ arguments ------------------------"]
-    lines += [_argument(name, value) for name, value in sorted(stated.items())]
+    lines += [argument(name, value) for name, value in sorted(stated.items())]
     return [*lines, "-------------------- end of arguments ---------------------"]
 
 
@@ -74,45 +108,40 @@ def _head(page: Page, job: Job) -> None:
         f"using torch.{'float16' if case.dtype == 'fp16' else 'bfloat16'} for parameters ...",
         *arguments(job),
         f"INFO:megatron.core.num_microbatches_calculator:setting number of microbatches to constant {case.ga}",
-        f" > padded vocab (size: 50257) with {case.model.vocab - 50257} dummy tokens (new size: {case.model.vocab})",
+        padded(50257, case.model.vocab),
         "NCCL version 2.25.1+cuda12.8",
         "building GPT model ...",
         f" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): {parameters(case) // (case.tp * case.pp)}",
         "[before the start of training step] datetime: 2026-11-20 09:03:00 ",
     )
-    page.tell(
-        processes=case.gpus,
-        sequence=case.sequence_length,
-        layers=case.model.layers,
-        hidden=case.model.hidden,
-        dtype=case.dtype,
-    )
-    page.tell(tp=case.tp, pp=case.pp, cp=case.cp, mbs=case.mbs, heads=case.model.heads)
+    page.tell_of(case, "processes sequence layers hidden heads dtype tp pp cp mbs")
 
 
-def _line(job: Job, iteration: int, width: int) -> str:
+def _line_of(job: Job, iteration: int, width: int) -> str:
     """That of this iteration, whose figures are of `width` iterations."""
-    case, work = job.case, teraflops_of_a_step(job.case, causal=True)
-    moment = job.moments()[iteration - 1]
-    date = moment.strftime("%Y-%m-%d %H:%M:%S.%f") if job.style.newer else stamp(moment)
-    seconds = math.fsum(job.times[iteration - width : iteration]) / width
-    skipped = min(width, max(0, SKIPPED - iteration + width)) if case.dtype == "fp16" else 0
-    loss = job.losses[iteration - 1]
-    line = (
-        f" [{date}] iteration {iteration:8d}/{job.total:8d} | consumed samples: {iteration * case.gbs:12d} |"
+    case, loss = job.case, job.losses[iteration - 1]
+    moment, seconds = (
+        job.moments()[iteration - 1],
+        math.fsum(job.times[iteration - width : iteration]) / width,
     )
-    line += f" elapsed time per iteration (ms): {seconds * 1000:.1f} |"
-    if not job.style.bare:
-        line += f" throughput per GPU (TFLOP/s/GPU): {work / max(seconds, 1e-10):.1f} |"
-    line += f" learning rate: {1.395349e-07 * iteration:.6E} | global batch size: {case.gbs:5d} |"
-    if skipped < width and loss > 0:
-        # Megatron leaves out a mean that is not above 0, and counts a NaN as an iteration of its own kind.
-        line += f" lm loss: {loss:.6E} |"
-    scale = 1.0 if case.dtype != "fp16" else 524288.0 if iteration > 10 else 8388608.0
-    line += f" loss scale: {scale:.1f} |"
-    if skipped < width:
-        line += f" grad norm: {1.8 if loss == loss else loss:.3f} |"
-    return f"{line} number of skipped iterations: {skipped:3d} | number of nan iterations: {0 if loss == loss else 1:3d} |\n"
+    fp16, finite = case.dtype == "fp16", loss == loss
+    skipped = min(width, max(0, SKIPPED - iteration + width)) if fp16 else 0
+    updated = skipped < width
+    return line(
+        iteration,
+        seconds * 1000,
+        total=job.total,
+        gbs=case.gbs,
+        throughput=None if job.style.bare else teraflops_of_a_step(case, causal=True) / max(seconds, 1e-10),
+        # A mean that is not above 0 is left out, and a NaN is counted as an iteration of its own kind.
+        loss=loss if updated and loss > 0 else None,
+        skipped=skipped,
+        nan=0 if finite else 1,
+        grad_norm=(1.8 if finite else loss) if updated else None,
+        scale=(524288.0 if iteration > 10 else 8388608.0) if fp16 else 1.0,
+        date=moment.strftime("%Y-%m-%d %H:%M:%S.%f") if job.style.newer else stamp(moment),
+        learning_rate=1.395349e-07 * iteration,
+    )
 
 
 def render(job: Job) -> Page:
@@ -121,14 +150,14 @@ def render(job: Job) -> Page:
     if rated:
         _head(page, job)
     if job.style.nccl:
-        words.nccl(page, job, rng)
+        nccl.start(page, job, rng)
     every = case.means.every
     for iteration in range(every, len(job.times) + 1, every):
         # The line of the first iteration starts neither timer nor counts again.
         width = 2 if job.style.newer and every == 1 and iteration == 2 else every
-        page.steps.append([_line(job, iteration, width)])
+        page.steps.append([_line_of(job, iteration, width) + "\n"])
     if job.style.newer and every > 1 and page.steps:
-        page.steps[0].insert(0, _line(job, 1, 1))
+        page.steps[0].insert(0, _line_of(job, 1, 1) + "\n")
     if rated and job.nodes == 1:
         billions = parameters(case) / 1e9
         page.steps[0] += [

@@ -1,15 +1,17 @@
-"""What ran, and the pages of a log: the values that the dialects render and the classes of cases change."""
+"""What ran, and the pages of its log: the values that the dialects render."""
 
 from __future__ import annotations
 
 import datetime
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from plugins.recipes.cases import Case
+if TYPE_CHECKING:
+    # The trainers of the labs print single lines, and start in a moment without the recipes.
+    from plugins.recipes.cases import Case
 
 DEVICES = {
     "h100": "NVIDIA H100 80GB HBM3",
@@ -24,21 +26,6 @@ DAY = datetime.datetime(2026, 11, 20, 9, 0, 0)
 """When every run starts."""
 
 JOB_ID = "4711"
-
-WEAK = {"parameters", "buckets"}
-"""Statements of which only a part of the model follows: a count for one rank. A log that differs in these alone is `open`."""
-
-RATE_AGREES = 0.02
-"""Two rates are the same statement within this share."""
-
-
-class Truth(StrEnum):
-    """What a verdict must be. `remark`: passed is right, but only with a remark about it."""
-
-    PASS = "must pass"
-    NOT_PASS = "must not pass"
-    REMARK = "must not pass silently"
-    OPEN = "open"
 
 
 @dataclass(frozen=True)
@@ -136,6 +123,21 @@ class Page:
         for key, value in stated.items():
             self.tells[key] = value if isinstance(value, float) else str(value)
 
+    def tell_of(self, case: Case, names: str) -> None:
+        """These facts of the case, in one string."""
+        model = case.model
+        facts: dict[str, str | int] = {
+            "processes": case.gpus,
+            "size": case.model_name,
+            "dtype": case.dtype,
+            "sequence": case.sequence_length,
+            "layers": model.layers,
+            "hidden": model.hidden,
+            "heads": model.heads,
+            "vocab": model.vocab,
+        }
+        self.tell(**{name: facts[name] if name in facts else getattr(case, name) for name in names.split()})
+
     def before(self, step: int, line: str) -> None:
         """Another process's line before this step's first."""
         self.steps[step].insert(0, line + "\n")
@@ -145,19 +147,6 @@ class Page:
 
 
 Renderer = Callable[[Job], Page]
-
-
-def differing(one: Page, other: Page) -> set[str]:
-    """What both logs state, in two ways."""
-    found = set()
-    for key in one.tells.keys() & other.tells.keys():
-        mine, theirs = one.tells[key], other.tells[key]
-        if isinstance(mine, float) and isinstance(theirs, float):
-            if abs(mine - theirs) > RATE_AGREES * theirs:
-                found.add(key)
-        elif mine != theirs:
-            found.add(key)
-    return found
 
 
 def flops(case: Case, *, causal: bool = False, groups: int | None = None) -> float:
@@ -203,5 +192,6 @@ def after_start(seconds: float) -> datetime.datetime:
     return DAY + datetime.timedelta(seconds=seconds)
 
 
-def wrapped(lines: Iterable[str]) -> list[str]:
-    return [line + "\n" for line in lines]
+def number(value: float | str, form: str) -> str:
+    """The value in this format; what is text already stands as it is."""
+    return value if isinstance(value, str) else format(value, form)

@@ -8,8 +8,11 @@ NVIDIA/dgxc-benchmarking v24.11.1: nemotron/configure.sh, and so are the keys (n
 
 from __future__ import annotations
 
-from tests.fuzz import words
-from tests.fuzz.job import Job, Page, after_start, parameters, stamp
+from collections.abc import Mapping
+
+from tests.printed import dgxc, lightning, nccl
+from tests.printed.lightning import noted
+from tests.printed.run import Job, Page, after_start, parameters, stamp
 
 _MODELS = {"llama3": "llama3.1", "nemotron4": "nemotron4"}
 
@@ -30,6 +33,38 @@ def clock(seconds: float) -> str:
     """tqdm's `format_interval`."""
     hours, rest = divmod(int(seconds), 3600)
     return (f"{hours}:" if hours else "") + f"{rest // 60:02d}:{rest % 60:02d}"
+
+
+def figures(metrics: Mapping[str, float | str]) -> str:
+    """Behind the bar's clock."""
+    return "".join(
+        f", {name}={value if isinstance(value, str) else shown(value)}" for name, value in metrics.items()
+    )
+
+
+def drawn(done: int, total: int, elapsed: float, left: float, behind: str = "") -> str:
+    """The bar; `elapsed` and `left` in s, `behind` the figures of a step."""
+    filled = "█" * (10 * min(done, total) // total)
+    return f"Epoch 0: : {100 * done // total:3d}%|{filled:<10}| {done}/{total} [{clock(elapsed)}<{clock(left)}{behind}]"
+
+
+def bar(
+    index: int,
+    seconds: float = 10.07,
+    *,
+    count: int | None = None,
+    gbs: int = 1024,
+    loss: float | None = None,
+) -> str:
+    """That of a step of 50, whose loss falls, behind so many."""
+    metrics: dict[str, float | str] = {
+        "v_num": "x1y2",
+        "reduced_train_loss": 7.31 - index / 100 if loss is None else loss,
+        "global_step": float(index),
+        "consumed_samples": float((index + 1) * gbs),
+        "train_step_timing in s": seconds,
+    }
+    return drawn(index + 1 if count is None else count, 50, 477, 0, figures(metrics))
 
 
 def configuration(job: Job) -> str:
@@ -103,52 +138,42 @@ model:
 
 def _head(page: Page, job: Job) -> None:
     case = job.case
-    info = (
-        f"GSW: MODEL={_MODELS.get(case.recipe, case.recipe)} FRAMEWORK=nemo MODEL_SIZE={case.model_name} JOB_NUM_NODES={job.nodes} "
-        f"GPUS_PER_NODE={job.per_node} DTYPE={case.dtype} SYNTHETIC_DATA=True GSW_VERSION={job.release} FW_VERSION=24.09 "
-        f"IMAGE='/stage/nvidia+nemo+24.09.sqsh' JOB_ID={job.job_id} JOB_MODE=training OPTIMIZATION_NAME='' OPTIMIZATION_CODE='' "
-        f"BASE_CONFIG=' model.global_batch_size={case.gbs} trainer.num_nodes={job.nodes} trainer.max_steps={job.total} "
+    info = dgxc.info(
+        "nemo",
+        model=_MODELS.get(case.recipe, case.recipe),
+        size=case.model_name,
+        nodes=job.nodes,
+        devices=job.per_node,
+        dtype=case.dtype,
+        release=job.release,
+        job=job.job_id,
+        config=f" model.global_batch_size={case.gbs} trainer.num_nodes={job.nodes} trainer.max_steps={job.total} "
         f"model.tensor_model_parallel_size={case.tp} model.fp8={case.dtype == 'fp8'} exp_manager.create_checkpoint_callback=False "
-        f"model.nsys_profile.enabled={job.nsys}'"
+        f"model.nsys_profile.enabled={job.nsys}",
     )
     page.add(*[info] * job.style.ranks)
     page.add(*["e938df32aa0e15e6b4b0d2d1b0b8a1ee9e0a8c43"] * job.style.ranks)
-    head = f"[NeMo I {stamp(after_start(60))} "
-    page.add(
-        head + "megatron_gpt_pretraining:38] \n    \n    ************** Experiment configuration ***********"
-    )
-    page.add(head + "megatron_gpt_pretraining:39] " + configuration(job).replace("\n", "\n    "))
+    now = stamp(after_start(60))
+    experiment = "\n    \n    ************** Experiment configuration ***********"
+    page.add(noted(experiment, "megatron_gpt_pretraining:38", now))
+    page.add(noted(configuration(job).replace("\n", "\n    "), "megatron_gpt_pretraining:39", now))
     if job.style.stderr:
-        words.lightning(page, job)
-    page.add(head + f"megatron_init:314] Rank 0 has tensor model parallel group: {list(range(case.tp))}")
-    span = case.gpus // case.pp
-    page.add(
-        head
-        + f"megatron_init:353] Rank 0 has pipeline model parallel group: {list(range(0, case.gpus, span))}"
-    )
-    count = parameters(case)
-    page.add(
-        head
-        + f"gpt_dataset:45] Building dataset splits with cls=MockGPTDataset, sizes=[51200, 1024, 1024], and config=GPTDatasetConfig(random_seed=1234, sequence_length={case.sequence_length}, blend=None)",
-        head + f"num_microbatches_calculator:119] setting number of micro-batches to constant {case.ga}",
-        head
-        + f"megatron_base_model:604] Padded vocab_size: {case.model.vocab}, original vocab_size: 256000, dummy tokens: 0.",
-        head
-        + f"megatron_gpt_model:1690] Pipeline model parallel rank: 0, Tensor model parallel rank: 0, Number of model parameters on device: {count / (case.tp * case.pp):.2e}. Number of precise model parameters on device: {count}.",
-    )
-    page.tell(
-        processes=case.gpus, nodes=job.nodes, dtype=case.dtype, size=case.model_name, layers=case.model.layers
-    )
-    page.tell(
-        hidden=case.model.hidden,
-        sequence=case.sequence_length,
-        tp=case.tp,
-        pp=case.pp,
-        cp=case.cp,
-        vp=case.vp,
-        mbs=case.mbs,
-    )
-    page.tell(buffer=job.averaged, job=job.job_id)
+        lightning.start(page, job)
+    span, count = case.gpus // case.pp, parameters(case)
+    pipeline, tensor = list(range(0, case.gpus, span)), list(range(case.tp))
+    dataset = f"GPTDatasetConfig(random_seed=1234, sequence_length={case.sequence_length}, blend=None)"
+    lines = {
+        "megatron_init:314": f"Rank 0 has tensor model parallel group: {tensor}",
+        "megatron_init:353": f"Rank 0 has pipeline model parallel group: {pipeline}",
+        "gpt_dataset:45": f"Building dataset splits with cls=MockGPTDataset, sizes=[51200, 1024, 1024], and config={dataset}",
+        "num_microbatches_calculator:119": f"setting number of micro-batches to constant {case.ga}",
+        "megatron_base_model:604": f"Padded vocab_size: {case.model.vocab}, original vocab_size: 256000, dummy tokens: 0.",
+        "megatron_gpt_model:1690": "Pipeline model parallel rank: 0, Tensor model parallel rank: 0, "
+        f"Number of model parameters on device: {count / (case.tp * case.pp):.2e}. Number of precise model parameters on device: {count}.",
+    }
+    page.add(*(noted(text, where, now) for where, text in lines.items()))
+    page.tell_of(case, "processes dtype size sequence layers hidden tp pp cp vp mbs")
+    page.tell(buffer=job.averaged, job=job.job_id, nodes=job.nodes)
 
 
 def render(job: Job) -> Page:
@@ -156,31 +181,30 @@ def render(job: Job) -> Page:
     if not job.style.bare:
         _head(page, job)
     if job.style.nccl:
-        words.nccl(page, job, rng)
-    elapsed, old, bar = 2.0, "", ""
+        nccl.start(page, job, rng)
+    elapsed, old = 2.0, ""
     page.head.append(f"\rTraining: 0it [00:00, ?it/s]\rEpoch 0: :   0%|          | 0/{job.total} [00:00<?]")
     for index, (seconds, loss) in enumerate(zip(job.means(), job.losses, strict=True)):
         elapsed += job.times[index] * job.clock
         done = index + 1
-        filled = "█" * (10 * done // job.total)
-        bar = f"\rEpoch 0: : {100 * done // job.total:3d}%|{filled:<10}| {done}/{job.total} "
-        bar += f"[{clock(elapsed)}<{clock(elapsed / done * (job.total - done))}"
-        fields = (
-            ("reduced_train_loss", loss),
-            ("global_step", float(index)),
-            ("consumed_samples", float(done * job.case.gbs)),
+        new = figures(
+            {
+                "reduced_train_loss": loss,
+                "global_step": float(index),
+                "consumed_samples": float(done * job.case.gbs),
+                "train_step_timing in s": seconds,
+            }
         )
-        new = "".join(
-            f", {name}={shown(value)}" for name, value in (*fields, ("train_step_timing in s", seconds))
-        )
-        page.steps.append([f"{bar}{old}]", f"{bar}{new}]"] if job.style.twice else [f"{bar}{new}]"])
+        at = (done, job.total, elapsed, elapsed / done * (job.total - done))
+        both = ["\r" + drawn(*at, old), "\r" + drawn(*at, new)]
+        page.steps.append(both if job.style.twice else both[1:])
         old = new
     if old and rng.random() < 0.5:
         # One validation at the end, after which the bar is drawn again with its loss.
         page.tail.append(
             "\rValidation: 0it [00:00, ?it/s]\rValidation DataLoader 0: 100%|██████████| 1/1 [00:01<00:00]"
         )
-        page.tail.append(f"{bar}{old}, val_loss=6.250]")
+        page.tail.append("\r" + drawn(*at, f"{old}, val_loss=6.250"))
     page.tail.append("\n")
     if job.style.stderr:
         page.end(f"`Trainer.fit` stopped: `max_steps={job.total}` reached.")

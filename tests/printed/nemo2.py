@@ -8,13 +8,54 @@ nemo/lightning/pytorch/callbacks/flops_callback.py (TFLOPS_per_GPU, from 25.05 o
 
 from __future__ import annotations
 
-from tests.fuzz import words
-from tests.fuzz.job import Job, Page, after_start, share_of_rank_0, stamp, teraflops_of_a_step
+from collections.abc import Mapping
+
+from tests.printed import lightning, nccl
+from tests.printed.lightning import noted
+from tests.printed.run import Job, Page, after_start, share_of_rank_0, stamp, teraflops_of_a_step
+
+# Of the right magnitude for a GPU of 80 GB, in bytes.
+PEAK_MEMORY, MEMORY = 70833405952, 44271689728
 
 
-def shown(value: float) -> str:
+def shown(value: float | str) -> str:
     """`format_string`: a float without a fraction as an integer, any other with 4 significant digits."""
-    return str(int(value)) if value.is_integer() else f"{value:.4}"
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if float(value).is_integer() else f"{value:.4}"
+
+
+def line(index: int | str, last: int, metrics: Mapping[str, float | str]) -> str:
+    """`ProgressPrinter`'s; what is text already stands as it is."""
+    fields = "".join(f" | {name}: {shown(value)}" for name, value in metrics.items())
+    return f"Training epoch 0, iteration {index}/{last}{fields}"
+
+
+def nemo2_line(
+    index: int,
+    seconds: float | str = 10.07,
+    *,
+    gbs: int | str = 1024,
+    last: int = 49,
+    loss: str | None = None,
+    consumed: int | str | None = None,
+    step: int | str | None = None,
+) -> str:
+    """A line whose loss falls; unless given, the counts are those of the step."""
+    return line(
+        index,
+        last,
+        {
+            "lr": 7.496e-06,
+            "global_batch_size": gbs,
+            "global_step": index if step is None else step,
+            "peak_memory_usage": PEAK_MEMORY,
+            "memory_allocated": MEMORY,
+            "reduced_train_loss": 11.96 - index / 100 if loss is None else loss,
+            "train_step_timing in s": seconds if isinstance(seconds, str) else f"{seconds:.4}",
+            "consumed_samples": (index + 1) * int(gbs) if consumed is None else consumed,
+        },
+    )
 
 
 def render(job: Job) -> Page:
@@ -22,26 +63,21 @@ def render(job: Job) -> Page:
     if not job.style.bare:
         _head(page, job)
     if job.style.nccl:
-        words.nccl(page, job, rng)
+        nccl.start(page, job, rng)
     rated = job.release >= "25.05"
     work = teraflops_of_a_step(job.case)
     blank = rated and rng.random() < 0.5
     for index, (seconds, loss) in enumerate(zip(job.times, job.losses, strict=True)):
-        fields: list[tuple[str, float]] = [
-            ("lr", 1.499e-07 * (index + 1)),
-            ("global_batch_size", float(job.case.gbs)),
-            ("global_step", float(index)),
-        ]
+        metrics = {"lr": 1.499e-07 * (index + 1), "global_batch_size": job.case.gbs, "global_step": index}
         if index:
-            fields += [("peak_memory_usage", 70833405952.0), ("memory_allocated", 44271689728.0)]
-        fields += [("reduced_train_loss", loss), ("train_step_timing in s", seconds)]
+            metrics |= {"peak_memory_usage": PEAK_MEMORY, "memory_allocated": MEMORY}
+        metrics |= {"reduced_train_loss": loss, "train_step_timing in s": seconds}
         if rated:
-            fields.append(("TFLOPS_per_GPU", work / max(seconds, 1e-10)))
+            metrics["TFLOPS_per_GPU"] = work / max(seconds, 1e-10)
         if index or job.style.first_consumed:
-            fields.append(("consumed_samples", float((index + 1) * job.case.gbs)))
-        line = f"Training epoch 0, iteration {index}/{job.total - 1}"
-        line += "".join(f" | {name}: {shown(value)}" for name, value in fields)
-        page.steps.append([line + "\n", "\n"] if blank else [line + "\n"])
+            metrics["consumed_samples"] = (index + 1) * job.case.gbs
+        printed = line(index, job.total - 1, metrics) + "\n"
+        page.steps.append([printed, "\n"] if blank else [printed])
     page.end(f"`Trainer.fit` stopped: `max_steps={job.total}` reached.")
     page.tell(gbs=job.case.gbs, steps=job.total)
     if rated:
@@ -53,13 +89,13 @@ def _head(page: Page, job: Job) -> None:
     case = job.case
 
     def said(where: str, text: str) -> None:
-        page.add(f"[NeMo I {stamp(after_start(60))} {where}] {text}")
+        page.add(noted(text, where, stamp(after_start(60))))
 
     span = case.tp * case.cp
     world, dp = case.gpus, case.gpus // (case.tp * case.pp * case.cp)
     stride = case.gpus // case.pp
     if job.style.stderr:
-        words.lightning(page, job)
+        lightning.start(page, job)
     said(
         "megatron_strategy:399", f"Copying Trainer's 'max_steps' ({job.total}) to LR scheduler's 'max_steps'."
     )
@@ -103,9 +139,8 @@ def _head(page: Page, job: Job) -> None:
         "Setting up optimizer with config OptimizerConfig(optimizer='adam', lr=0.0003, min_lr=None, fp16=False, bf16=True, "
         "params_dtype=torch.bfloat16, use_precision_aware_optimizer=False)",
     )
-    page.tell(
-        processes=world, tp=case.tp, pp=case.pp, cp=case.cp, vocab=case.model.vocab, parameters=str(share)
-    )
+    page.tell_of(case, "processes tp pp cp vocab")
+    page.tell(parameters=str(share))
     # An FP8 run may be without it too: v2.3.0 nemo/collections/llm/recipes/precision/mixed_precision.py 101 and 114.
     if case.dtype == "fp8":
         page.tell(dtype=True)

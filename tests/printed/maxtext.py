@@ -11,10 +11,36 @@ from __future__ import annotations
 
 import math
 
-from tests.fuzz import words
-from tests.fuzz.job import Job, Page, flops, parameters
+from tests.printed import dgxc, nccl
+from tests.printed.run import Job, Page, flops, number, parameters
 
 PROFILED_STEPS = 15
+
+
+def line(
+    index: int | str,
+    seconds: float | str = "7.908",
+    weights: int | str = 524288,
+    loss: float | str = "0.000",
+    *,
+    tflops: float | str = 460.48,
+    tokens: float | str = 1035.97,
+) -> str:
+    """That of a step; `tflops` and `tokens` a second and device."""
+    return (
+        f"completed step: {index}, seconds: {number(seconds, '.3f')}, TFLOP/s/device: {number(tflops, '.3f')}, "
+        f"Tokens/s/device: {number(tokens, '.3f')}, "
+        f"total_weights: {weights}, loss: {number(loss, '.3f')}"
+    )
+
+
+def parameter(name: str, value: object = "{}") -> str:
+    """Of the configuration; with a hole for its value if none is given."""
+    return f"Config param {name}: {value}"
+
+
+def devices(count: object, axes: str = "1, 1, 64, 1, 1, 1, 1, 1") -> str:
+    return f"Num_devices: {count}, shape ({axes})"
 
 
 def _axes(job: Job) -> tuple[str, ...]:
@@ -71,8 +97,7 @@ def _configuration(job: Job, steps: int) -> list[str]:
     if job.style.newer:
         stated["quantization"] = "fp8" if case.dtype == "fp8" else "QuantizationType.NONE"
     return [
-        f"{_prefix(job, 'pyconfig.py:584')}Config param {key}: {value}"
-        for key, value in sorted(stated.items())
+        f"{_prefix(job, 'pyconfig.py:584')}{parameter(key, value)}" for key, value in sorted(stated.items())
     ]
 
 
@@ -98,7 +123,8 @@ def _start(job: Job, steps: int) -> list[str]:
     lines += ["System Information: Jax Version: 0.4.36", "System Information: Jax Backend: cuda 12060"]
     lines += _configuration(job, steps)
     lines += [
-        f"{_prefix(job, 'maxtext_utils.py:2274')}Num_devices: {case.gpus}, shape ({case.gpus // case.fsdp}, 1, {case.fsdp}, 1, 1, 1, 1, 1)",
+        _prefix(job, "maxtext_utils.py:2274")
+        + devices(case.gpus, f"{case.gpus // case.fsdp}, 1, {case.fsdp}, 1, 1, 1, 1, 1"),
         "Setting up checkpoint logger...",
         "Checkpointing disabled, not creating checkpoint manager.",
         "No existing checkpoints found, not restoring checkpoint.",
@@ -116,24 +142,34 @@ def step_line(job: Job, index: int, seconds: float, loss: float) -> str:
     # The figures follow from the time before it is rounded; the clock has nanoseconds.
     exact = max(seconds, 1e-10)
     done = each * flops(case, causal=job.style.newer)
-    line = (
-        f"{_prefix(job, 'metric_logger.py:230')}completed step: {index}, seconds: {seconds:.3f}, TFLOP/s/device: {done / exact / 1e12:.3f}, "
-        f"Tokens/s/device: {each * case.sequence_length / exact:.3f}, total_weights: {case.gbs * case.sequence_length}, loss: {loss:.3f}"
+    printed = line(
+        index,
+        seconds,
+        case.gbs * case.sequence_length,
+        loss,
+        tflops=done / exact / 1e12,
+        tokens=each * case.sequence_length / exact,
     )
-    return (
-        f"{line}, lm_loss: {loss:.3f}, perplexity: {math.exp(min(loss, 20)):.3f}" if job.style.newer else line
-    )
+    if job.style.newer:
+        printed += f", lm_loss: {loss:.3f}, perplexity: {math.exp(min(loss, 20)):.3f}"
+    return _prefix(job, "metric_logger.py:230") + printed
 
 
 def render(job: Job) -> Page:
     page, rng, ranks = Page(), job.rng(), job.style.ranks
     case = job.case
     if not job.style.bare:
-        info = (
-            f"GSW: MODEL=llama2 FRAMEWORK=maxtext MODEL_SIZE=70b JOB_NUM_NODES={job.nodes} GPUS_PER_NODE={job.per_node} DTYPE={case.dtype} "
-            f"SYNTHETIC_DATA=True GSW_VERSION={job.release} FW_VERSION=2024.12.09 IMAGE='/stage/nvidia+jax+maxtext-2024.12.09.sqsh' "
-            f"JOB_ID={job.job_id} JOB_MODE=training OPTIMIZATION_NAME='' MBS={case.mbs} ici_FSDP={job.per_node} dcn_FSDP={case.fsdp // job.per_node} "
-            f"QUANTIZATION={'fp8' if case.dtype == 'fp8' else ''}"
+        info = dgxc.info(
+            "maxtext",
+            model="llama2",
+            size="70b",
+            nodes=job.nodes,
+            devices=job.per_node,
+            dtype=case.dtype,
+            release=job.release,
+            job=job.job_id,
+            more=f" MBS={case.mbs} ici_FSDP={job.per_node} dcn_FSDP={case.fsdp // job.per_node} "
+            f"QUANTIZATION={'fp8' if case.dtype == 'fp8' else ''}",
         )
         page.add(*[info] * ranks)
         page.add(
@@ -141,19 +177,12 @@ def render(job: Job) -> Page:
         )
         for line in _start(job, PROFILED_STEPS):
             page.add(*[line] * ranks)
-        page.tell(
-            processes=case.gpus,
-            nodes=job.nodes,
-            dtype=case.dtype,
-            sequence=case.sequence_length,
-            layers=case.model.layers,
-            mbs=case.mbs,
-        )
-        page.tell(hidden=case.model.hidden, fsdp=case.fsdp, vocab=case.model.vocab, job=job.job_id)
+        page.tell_of(case, "processes dtype sequence layers hidden vocab mbs fsdp")
+        page.tell(nodes=job.nodes, job=job.job_id)
         if job.style.stderr:
             page.tell(gpu=job.device)
     if job.style.nccl:
-        words.nccl(page, job, rng)
+        nccl.start(page, job, rng)
     usual = sorted(job.times)[len(job.times) // 2]
     for index in range(PROFILED_STEPS):
         seconds = usual * (8 if index == 0 else 1.3) * (1 + 0.01 * rng.random())

@@ -1,4 +1,7 @@
-"""NCCL traces of any size and shape, by the print statements of NCCL 2.28.9 (commit dbc86fd).
+"""What NCCL prints with NCCL_DEBUG=INFO: the start of a run, lines that spoil one, and traces of any size and shape.
+
+The start is by NVIDIA/nccl v2.21.5-1 (src/init.cc L322 and L1541, src/transport/net.cc L195, src/transport/net_socket.cc L62,
+src/enqueue.cc L2022) and v2.28.9-1 (src/plugin/net.cc L225). Traces are by the print statements of 2.28.9 (commit dbc86fd):
 
     prefix    src/debug.cc: `%s:%d:%d [%d] NCCL INFO ` (host up to its first dot, pid, tid, cudaDev)
     call      src/enqueue.cc 2645; `(nil)` for a null pointer is glibc's `%p`
@@ -11,10 +14,65 @@ The order is that of the trace of two H200s in `nccl/`: a rank sets up its commu
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tests.printed.run import Job, Page
+
 BF16, FLOAT = 9, 7
+
+
+def info(text: str, *, host: str = "gpu001", pids: str = "1234:5678", gpu: int = 0) -> str:
+    """A line of NCCL."""
+    return f"{host}:{pids} [{gpu}] NCCL INFO {text}"
+
+
+OVER_SOCKETS = "Using network Socket"
+
+SOCKETS = [
+    info(OVER_SOCKETS),
+    info("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0"),
+    info("Channel 01/0 : 8[0] -> 0[0] [receive] via NET/Socket/1/Shared", gpu=3),
+    info("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0(1)"),
+    info("Assigned NET plugin Socket to comm"),
+    info("NET/Socket: Using 4 threads and 1 sockets per thread"),
+]
+"""In a run of several nodes."""
+
+TRACES = [
+    info("AllReduce: opCount 2 sendbuff 0x7ffb4713c200 recvbuff 0x7ffb4713c200 count 1 datatype 1 op 0 root 0 comm 0x55556b100660 [nranks={world}] stream 0x5555630c58b0"),
+    "[7] NCCL INFO AllGather: opCount 1f sendbuff 0x7ffb4713c200 recvbuff 0x7ffb4713c200 count 4096 datatype 9 op 0 root 0 comm 0x55556b100660 [nranks=4] stream 0x5555630c58b0",
+    info("ReduceScatter: opCount a3 sendbuff 0x7f recvbuff 0x7f count 131072 datatype 9 op 0 root 0 comm 0x5555 [nranks=8] stream 0x5555", gpu=1),
+    info("Send: opCount a3 sendbuff (nil) recvbuff 0x7f count 131072 datatype 9 op 0 root 0 comm 0x5555 [nranks=2] stream 0x5555", gpu=1),
+]  # fmt: skip
+
+
+def made(call: str, comm: str, rank: int, ranks: int, *, end: str, bus: str = "1b000") -> str:
+    """A communicator of so many ranks was asked for, or is complete: `end` names what it was made of, and which of both."""
+    return info(
+        f"{call} comm {comm} rank {rank} nranks {ranks} cudaDev {rank % 8} nvmlDev {rank % 8} busId {bus} {end}",
+        gpu=rank % 8,
+    )
+
+
+def start(page: Page, job: Job, rng: random.Random) -> None:
+    """The world's communicator and one of a group; on one node it has no network to use."""
+    world = job.case.gpus
+    call = "[Rank 0] ncclCommInitRankConfig" if rng.random() < 0.5 else "ncclCommInitRank"
+    comm, commid = "0x5624aab80dd0", "commId 0x2609201f6848b74c"
+    split = f"parent {comm} color 1 key 0 commId 0x46cb - Init COMPLETE"
+    page.add(
+        info("Bootstrap : Using eth0:10.0.0.1<0>"),
+        info("cudaDriverVersion 12060"),
+        made(call, comm, 0, world, end=f"{commid} - Init START"),
+        info("Using network IB" if job.nodes > 1 else OVER_SOCKETS),
+        made(call, comm, 0, world, end=f"{commid} - Init COMPLETE"),
+        made("ncclCommSplit", "0x55c13a6640d0", 0, max(job.case.tp, 1), end=split),
+    )
+    if job.nodes > 1:
+        page.add(info("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"))
+    page.tell(nranks=world)
 
 
 @dataclass(frozen=True)
@@ -69,7 +127,8 @@ class Trace:
     def _line(self, rank: int, text: str) -> bytes:
         node, gpu = divmod(rank, self.gpus)
         pid = 4000 + gpu
-        return f"{self.label}gpu-{node:02d}:{pid}:{pid} [{gpu}] NCCL INFO {text}\n".encode()
+        line = info(text, host=f"gpu-{node:02d}", pids=f"{pid}:{pid}", gpu=gpu)
+        return f"{self.label}{line}\n".encode()
 
     def _setup(self, rank: int) -> Iterator[bytes]:
         node, gpu = divmod(rank, self.gpus)
