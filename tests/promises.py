@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PROMISES = {
     "launches published recipes": "launches **published pre-training recipes**",
+    "on Kubernetes: a published recipe": "Google's Llama 3 70b for GKE A3 Mega, NeMo 24.07, in a JobSet",
     "a real training on this machine": "trains a small Llama decoder for 50 real steps",
     "no wrong pass: every step": "A run counts only if it has every step",
     "no wrong pass: the global batch size": "the right global batch size",
@@ -25,6 +26,7 @@ PROMISES = {
     "no leaked job: a hung collective": "A hung collective is ended in minutes",
     "no confusing failure: what was measured": "Each failure says what was measured, over which steps and on which nodes",
     "no confusing failure: what was expected": "It says what was expected, by which source, and how far off the run is",
+    "no confusing failure: what the cluster said": "what the cluster said, the last lines of the log",
     "no confusing failure: two runs": "Two runs can be compared",
     "no confusing failure: a bundle": "every verdict is made again from the logs",
 }

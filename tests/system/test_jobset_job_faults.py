@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.lab.k8s.api import ApiError
 from tests.lab.k8s.cluster import KubernetesLab
 from tests.lab.k8s.gate import CUT, Gate
 from tests.system.kube import CASE, user
@@ -37,15 +35,6 @@ def blamed(trial: KubeTrial) -> str:
 # The queue
 
 
-def test_a_quota_that_is_too_small_for_ever(kube_trial: MakeTrial) -> None:
-    trial = kube_trial(keys=QUEUE, limits=HOPELESS)
-    trial.queue(16)
-    headline = blamed(trial.start())
-    assert "it can never start; the queue says: " in headline
-    assert "maximum capacity" in headline
-    assert headline.endswith("; cancelled")
-
-
 def test_time_in_the_queue_is_not_run_time(kube_trial: MakeTrial) -> None:
     trial = kube_trial(keys=QUEUE, real_step=0.05, limits={"queue_minutes": 10})
     trial.queue(32)
@@ -64,29 +53,6 @@ def test_time_in_the_queue_is_not_run_time(kube_trial: MakeTrial) -> None:
     assert job["started"] >= (waited + later).replace(microsecond=0)
 
 
-def test_a_workload_that_is_evicted_begins_again_and_its_last_life_is_judged(
-    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial
-) -> None:
-    # Its workload is deactivated for a while, and a workload that stays so is given up.
-    trial = kube_trial(keys=QUEUE, pace=1.3, limits={"hopeless_seconds": 300}).hold(10)
-    trial.queue(32)
-    trial.start()
-    trial.until_steps(5)
-    kubernetes_lab.set(trial.namespace, real_step=0.02)
-    (workload,) = trial.items("workload")
-    path = f"{WORKLOADS.format(trial.namespace)}/{workload['metadata']['name']}"
-    kubernetes_lab.api.merge(path, {"spec": {"active": False}})
-    until(lambda: not trial.items("pod"), "the pods' end")
-    kubernetes_lab.api.merge(path, {"spec": {"active": True}})
-    result = trial.end()
-    case = result.case(CASE)
-    # The first life was too slow.
-    assert case["verdict"] == "passed", result.out
-    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
-    assert len(trial.made()) == 1
-    assert (result.folder / CASE / "log.attempt-1.txt").exists()
-
-
 def test_pods_that_find_no_node(kube_trial: MakeTrial) -> None:
     """A pool at zero nodes, which an autoscaler would fill."""
     empty = {"node_selector": {"cloud.google.com/gke-nodepool": "none-yet"}, "autoscaled": True}
@@ -95,64 +61,6 @@ def test_pods_that_find_no_node(kube_trial: MakeTrial) -> None:
 
 
 # Nodes and pods
-
-
-def test_pods_that_the_cluster_does_not_make(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    trial = kube_trial(limits=HOPELESS)
-    kubernetes_lab.api.create(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "gpus", "namespace": trial.namespace},
-            "spec": {"hard": {"requests.nvidia.com/gpu": "16"}},
-        }
-    )
-    headline = blamed(trial.start())
-    # The API server puts "(combined from similar events): " before what was said often. On a busy machine not all have a node yet.
-    said = r"[0-2] of 4 pods have a node: FailedCreate: .*Error creating: pods .* is forbidden: exceeded quota: gpus, requested: "
-    assert re.search(f"it can never start; the queue says: {said}", headline)
-    # At 5, 10, 20 and 40 s, however often the job is looked at.
-    assert trial.asked("list", "events") <= 4
-
-
-@pytest.mark.parametrize("how", ["evicted", "deleted"])
-def test_a_pod_that_somebody_ends_is_named(
-    kubernetes_lab: KubernetesLab, kube_trial: MakeTrial, how: str
-) -> None:
-    trial = kube_trial(hang_at=5).start()
-    trial.until_steps(3)
-    pod = trial.pod(rank=3)
-    metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
-    path = f"/api/v1/namespaces/{trial.namespace}/pods/{metadata['name']}"
-    if how == "evicted":
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-        kubernetes_lab.api.post(f"{path}/eviction", eviction)
-    else:
-        kubernetes_lab.api.delete(path)
-    headline = blamed(trial)
-    assert f"pod {metadata['name']} on {pod['spec']['nodeName']}" in headline
-    assert ("EvictionByEvictionAPI" if how == "evicted" else "it was deleted") in headline
-
-
-def test_nobody_restarts_a_jobset(kubernetes_lab: KubernetesLab, kube_trial: MakeTrial) -> None:
-    """The bound cannot be changed. Whoever deletes its Job gets another one, whose steps begin again."""
-    trial = kube_trial(pace=1.3).hold(10).start()
-    trial.until_steps(3)
-    kubernetes_lab.set(trial.namespace)
-    jobset = trial.jobset()
-    path = f"{JOBSETS.format(trial.namespace)}/{jobset['metadata']['name']}"
-    assert jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
-    with pytest.raises(ApiError):
-        kubernetes_lab.api.merge(path, {"spec": {"failurePolicy": {"maxRestarts": 3}}})
-    (job,) = trial.items("job")
-    kubernetes_lab.api.delete(f"/apis/batch/v1/namespaces/{trial.namespace}/jobs/{job['metadata']['name']}")
-    result = trial.end()
-    case = result.case(CASE)
-    # JobSet makes it anew: the first life, which was too slow, is not judged.
-    assert case["verdict"] == "passed", result.out
-    assert "the job was started 2 times; judged by its last attempt" in case["remarks"]
-    assert (result.folder / CASE / "log.attempt-1.txt").exists()
-    assert len(trial.made()) == 1
 
 
 def test_a_jobset_that_somebody_makes_anew_is_not_the_one_that_was_submitted(
@@ -173,15 +81,6 @@ def test_a_jobset_that_somebody_makes_anew_is_not_the_one_that_was_submitted(
     # It is somebody else's.
     assert [item["metadata"]["name"] for item in trial.items("jobset")] == [name]
     kubernetes_lab.api.delete(f"{path}/{name}")
-
-
-def test_the_cluster_itself_ends_a_job_at_its_limit(kube_trial: MakeTrial) -> None:
-    # The cluster counts both from the beginning; on a busy machine the session's own bound for the queue must not come first.
-    trial = kube_trial(hang_at=5, keys={"time_limit_minutes": 0.05}, limits={"queue_minutes": 1})
-    headline = blamed(trial.start())
-    assert "DeadlineExceeded" in headline
-    # On a busy machine the limit may come before the containers run.
-    assert "after step 5 of 0 to 49" in headline or "before its first step" in headline
 
 
 # The log

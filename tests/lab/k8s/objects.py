@@ -15,11 +15,16 @@ from tests.lab.k8s import programs
 from tests.lab.k8s.config import HOST, Settings
 
 EXIT = "pacemark.lab/exit-code"
+NO_IMAGE = "registry.test/no-such-image:24.07"
+"""No node of the lab can pull it."""
+NO_MOUNT = "registry.test/no-mount:24.07"
+"""A pod of it never gets its volumes."""
 # The names that controllers look for in the certificate of their webhooks.
 WEBHOOK_HOSTS = ("training-operator.kubeflow.svc", "kueue-webhook-service.kueue-system.svc")
 _JOBSET_PODS = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
 # Kueue has webhooks for kinds that this cluster lacks, and for those that it leaves alone here.
 _KUEUE_KINDS = {"jobsets", "pytorchjobs", "jobs", "clusterqueues", "resourceflavors", "workloads", "cohorts"}
+_STAGES = ("pod-exit", "pod-no-image", "pod-no-mount")
 _IMAGE = "- image: {{ .image | Quote }}\n"
 # Each name is another image, also where only its tag differs.
 _IMAGE_ID = (
@@ -108,13 +113,14 @@ def node(machine: Machine, number: int) -> dict[str, Any]:
 
 
 def kwok_configuration() -> str:
-    """KWOK's own stages of nodes and pods, and ours for how a container ends.
+    """KWOK's own stages of nodes and pods, and ours for how a container ends, or never starts.
 
     KWOK's leave out what a kubelet says of the image that it pulled.
     """
     stages = [path.read_text() for path in programs.manifests("kwok") if not _is_kind(path)]
     stages = [stage.replace(_IMAGE, f"{_IMAGE}        {_IMAGE_ID}") for stage in stages]
-    return "\n---\n".join([*stages, Path(__file__).with_name("pod-exit.yaml").read_text()])
+    own = [Path(__file__).with_name(f"{name}.yaml").read_text() for name in _STAGES]
+    return "\n---\n".join([*stages, *own])
 
 
 def kinds(settings: Settings, names: Iterable[str]) -> Iterator[dict[str, Any]]:
