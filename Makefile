@@ -1,8 +1,9 @@
 # make demo   the whole job on this machine: real training steps, on a GPU if it has one, a verdict, a report (no cluster needed)
 # make test   the tests that prove what README promises: those without a lab, and sessions on a real Slurm, which it installs as root;
 #             it says what it has to leave out
-# make labs   all other tests: Slurm and Kubernetes with all their faults. It builds the Kubernetes lab's programs once (minutes, with
-#             Go or a Python package of it)
+# make labs   all other tests: Slurm and Kubernetes with all their faults, and what README promises on newer releases of Slurm. It
+#             builds the Kubernetes lab's programs once (minutes, with Go or a Python package of it)
+# make slurms  the last of these alone: SLURM="24.11" chooses the releases. Each runs in a Debian of its own, made once by debootstrap
 # make unit   the tests that need no lab
 # make lint   style, types and the import rules
 # make bench  what Pacemark itself costs, side by side with what it is compared to, into docs/dev/performance.md; and how often its
@@ -21,8 +22,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd
-LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd
+LAB_PACKAGES := slurm-wlm slurmdbd munge mariadb-server-core openssh-server zstd debootstrap
+LAB_PROGRAMS := slurmctld slurmd slurmdbd sbatch sacctmgr munged mariadbd sshd ssh-keygen zstd debootstrap
+SLURM ?= 24.11 26.05
 WORKERS := 5
 BROWSER_PACKAGE := chromium-headless-shell
 
@@ -34,7 +36,7 @@ INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --require
 # Compiled modules are kept: a session that compiles them anew takes three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test labs unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
+.PHONY: demo test labs slurms unit bench slurm docs tables soak browser lint format lock sbom wheel lab kubernetes clean
 
 GPU := $(wildcard /dev/nvidia[0-9]*)
 DEMO_LOCK := suites/proxy/requirements$(if $(GPU),-gpu).lock
@@ -50,6 +52,11 @@ test: unit lab
 
 labs: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m pytest tests -m "not promise" $(LAB_TESTS)
+	$(MAKE) slurms
+
+slurms: $(BIN)/.test lab
+	for release in $(SLURM); do \
+	$(BIN)/python -m tests.lab.debian $$release tests/system -m promise $(LAB_TESTS) || exit 1; done
 
 # The tests of a file go to one worker: what they share is made once, and to deal out 10,000 tests one by one takes xdist ten seconds.
 unit: $(BIN)/.test

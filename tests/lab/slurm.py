@@ -37,12 +37,13 @@ INSTALL_HINT = "apt-get install -y --no-install-recommends slurm-wlm munge opens
 PATIENCE = 300.0
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", *sshd.PROGRAMS)
 
-# srun as a cluster with Pyxis has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
+# srun as a cluster with Pyxis and PMIx has it. What it starts "in a container" are the tasks of a recipe, which hear from rank 0
 # through pipes; of a large job those of its first nodes (see Knobs).
 _SRUN = r"""#!/bin/bash
 set -e
 case "$*" in
     --help) {srun} --help; echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH"; exit ;;
+    --mpi=list) {srun} --mpi=list; echo pmix; exit ;;
     *--container-image*) ;;
     *) exec {srun} "$@" ;;
 esac
@@ -75,6 +76,14 @@ _NSYS = r"""#!/bin/bash
 [[ -e $6 ]] || { echo "File '$6' does not exist." >&2; exit 1; }
 exec cp -- "$6" "$5"
 """
+
+
+def version() -> tuple[int, int]:
+    """The release of this machine's Slurm: (22, 5)."""
+    # slurm-wlm 22.05.8
+    words = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout.split()
+    year, month, *_ = words[-1].split(".")
+    return int(year), int(month)
 
 
 def missing_parts() -> list[str]:
@@ -375,6 +384,9 @@ class SlurmLab:
         (self.root / "slurm.conf").write_text(config.slurm_conf(settings))
         (self.root / "topology.conf").write_text(config.topology_conf(settings))
         (self.root / "gres.conf").write_text(config.gres_conf(settings))
+        # 22.05 does not know it. Later slurmds do not start without a cgroup that they may write to.
+        if version() >= (23, 2):
+            (self.root / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
 
     def _start_accounting(self, deadline: float) -> None:
         """What the controller wants to find when it starts; here nothing."""
