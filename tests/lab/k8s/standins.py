@@ -166,8 +166,7 @@ def _nemo(container: Container, knobs: Knobs) -> Said:
             break
     yield 0, "Training completed"
     yield 0, f"Pod on {container.pod} is exiting"
-    crashed = step == knobs.crash_at and not knobs.hidden_exit
-    return 1 if crashed else knobs.exit_code_after
+    return 1 if step == knobs.crash_at else knobs.exit_code_after
 
 
 def _record(step: int, gbs: int, recent: Sequence[float], knobs: Knobs) -> dict[str, object]:

@@ -37,7 +37,6 @@ class Knobs:
         held_at: it waits after this step as long as the file held_by is there;
         restarts: how often the job requeues itself, each time after step restart_at;
         exit_code_after: exit code behind the last step;
-        hidden_exit: on Kubernetes, the launcher exits with 0 although the trainer crashed;
         master_first: the master of a PyTorchJob ends at once, the others go on.
     How the log looks:
         driver: on Kubernetes, what nvidia-smi says on each node;
@@ -80,7 +79,6 @@ class Knobs:
     restarts: int = 0
     restart_at: int = 5
     exit_code_after: int = 0
-    hidden_exit: bool = False
     master_first: bool = False
     driver: str = "550.144.03"
     speaker: str = ""
