@@ -49,7 +49,7 @@ BENCHES = (
         "How often a verdict is wrong, by simulation; docs/dev/verdicts.md has its tables",
         partial(rates.main, ()),
         ((rates, "RUNS", 300),),
-        ("unit/judging/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),
+        ("bench/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),
     ),
     Bench(
         "isolation",

@@ -1,4 +1,4 @@
-"""Each bench ends with figures: a small run of what `make bench` runs. `tests/unit/judging/test_rates.py` and `test_damaged_ledger.py` have the others."""
+"""Each bench ends with figures: a small run of what `make bench` runs. `tests/bench/test_rates.py` and `test_damaged_ledger.py` have the others."""
 
 from __future__ import annotations
 
