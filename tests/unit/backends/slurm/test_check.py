@@ -83,7 +83,7 @@ def test_a_partition_is_missing_only_if_scontrol_says_so(site: Site) -> None:
         site.check()
 
 
-@EACH
+@pytest.mark.parametrize("recipe", ["llama3"])
 def test_an_srun_without_pyxis_or_pmix_is_told_with_what_to_do(site: Site) -> None:
     site.tool("srun", SRUN.replace("--container-image", "--nothing"))
     lack, mend = site.lack(), "is missing\n    mend: have the administrator"
@@ -97,7 +97,7 @@ def test_an_srun_without_pyxis_or_pmix_is_told_with_what_to_do(site: Site) -> No
     site.check(on_nodes_only=["Pyxis", "PMIx"])
 
 
-@EACH
+@pytest.mark.parametrize("recipe", ["llama3"])
 def test_a_path_without_slurms_tools_blames_neither_pyxis_nor_pmix(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
