@@ -8,11 +8,13 @@ mounts end with it.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 from tests.lab.fixtures import REQUIRE
@@ -40,29 +42,35 @@ class Missing(Exception):
 
 def make_root(release: str) -> Path:
     """The folder of this release's Debian, with its packages. Raises Missing."""
-    root = CACHE / f"debian-{release}"
-    if root.exists():
-        return root
+    packages = ",".join(PACKAGES)
+    root = CACHE / f"debian-{release}-{zlib.crc32(packages.encode()):x}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "debian.lock").open("w") as lock:
+        # Another checkout may make it at this moment.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _bootstrap(release, root, packages)
+    return root
+
+
+def _bootstrap(release: str, root: Path, packages: str) -> None:
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         raise Missing(f"Slurm {release} needs root and debootstrap: apt-get install -y debootstrap")
     made = root.with_name(f"{root.name}.part")
-    shutil.rmtree(made, ignore_errors=True)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    packages = ",".join(PACKAGES)
     command = [
         "debootstrap",
         "--variant=minbase",
         f"--include={packages}",
-        RELEASES[release],
-        str(made),
-        MIRROR,
-        _SCRIPT,
+        *(RELEASES[release], str(made), MIRROR, _SCRIPT),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        raise Missing(f"Slurm {release}: debootstrap failed:\n{done.stdout[-2000:]}")
-    made.rename(root)
-    return root
+    # A mirror may fail for a moment.
+    for _ in range(3):
+        shutil.rmtree(made, ignore_errors=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode == 0:
+            made.rename(root)
+            return
+    raise Missing(f"Slurm {release}: debootstrap failed:\n{done.stdout[-2000:]}")
 
 
 def run_in(root: Path, command: str) -> int:
