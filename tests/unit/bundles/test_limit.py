@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,7 @@ def test_the_time_is_no_longer_counted_afterwards(clock: Clock) -> None:
     found = Examination()
     with findings.within(60, found):
         pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     clock.now = 3600
     time.sleep(0.2)
     assert not found.cut_off
