@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from plugins.acceptance.scaling import UNCHOSEN
+from plugins.bundle.findings import Examination, print_findings
 from plugins.judging.choice import Choice
 from plugins.record.plan import Decision
 from plugins.record.stored import read_summary
@@ -283,3 +284,8 @@ def test_a_range_that_decides_by_a_forgery_is_found(
 ) -> None:
     made, published = ranged(plan)
     assert finding in "\n".join(made.examined(tmp_path, change, published).wrong)
+
+
+def test_a_decision_that_was_made_anew_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    print_findings(Examination(decision=Decision.ACCEPTED))
+    assert capsys.readouterr().out == "decision  accepted, by its acceptance plan: made anew\n"
