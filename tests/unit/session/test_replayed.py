@@ -108,8 +108,10 @@ def test_allure_shows_labels_steps_attachments_and_links(site: Site) -> None:
          "left out 12 case(s) of maxtext_llama2: maxtext_llama2 has no release 25.05; it has 24.11, 25.01"),
         ([*SELECT, "--give-up-after", "10", "--site", str(ROOT / "docs" / "sites" / "slurm.yaml")], 4,
          "--give-up-after 10: a pace is known after 20 of 50 steps at the earliest"),
+        ([*SELECT, "--backend", "replay", "--from", str(ROOT / "README.md"), "--record-answers", "answers.jsonl"], 4,
+         "--record-answers: a replay asks no cluster: leave it out"),
     ],
-    ids=["a plan with repeats", "a release that few recipes have", "giving up too early"],
+    ids=["a plan with repeats", "a release that few recipes have", "giving up too early", "recording a replay"],
 )  # fmt: skip
 def test_what_options_mean_is_told(tmp_path: Path, options: list[str], status: int, said: str) -> None:
     result = pacemark(*options, results=tmp_path / "results")
