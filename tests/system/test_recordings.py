@@ -26,6 +26,7 @@ def sessions_of(*modules: ModuleType) -> dict[str, Callable[..., None]]:
     return {name.removeprefix("test_"): test for name, test in named if name.startswith("test_")}
 
 
+RECORDS = os.environ.get("RECORD") == "1"
 JOBSET, SLURM = sessions_of(test_jobset, test_jobset_faults), sessions_of(test_slurm)
 
 
@@ -51,7 +52,10 @@ def test_kubernetes_answers_as_it_did(
     name: str, begin: Callable[..., trials.RecordedTrial], tmp_path: Path
 ) -> None:
     JOBSET[name](begin)
-    for fresh in sorted(tmp_path.glob("*.jsonl")):
+    sessions = sorted(tmp_path.glob("*.jsonl"))
+    assert len(sessions) == len(list((RECORDINGS / "jobset").glob(f"{name}-*.xz"))) or RECORDS
+    assert sessions
+    for fresh in sessions:
         compare(fresh, RECORDINGS / "jobset" / f"{name}-{fresh.stem}.jsonl.xz")
 
 
@@ -67,6 +71,6 @@ def test_slurm_answers_as_it_did(name: str, lab: SlurmLab, tmp_path: Path) -> No
 
 def compare(fresh: Path, kept: Path) -> None:
     """What the fresh one says is known of the recordings; with RECORD=1 it is kept."""
-    if os.environ.get("RECORD") == "1":
+    if RECORDS:
         kept.write_bytes(lzma.compress(fresh.read_bytes(), preset=9))
     assert meaning.changes(sorted(kept.parent.glob("*.xz")), fresh) == {}
