@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,56 +24,53 @@ _NUMBERS = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 _PASSING = {"deletionTimestamp", "deletionGracePeriodSeconds", "finalizers"}
 # Which events there are depends on how long a pod waited for its node.
 _EVENTS = "GET /api/v1/events"
-# The fields whose words are read, besides whether they are there.
-_WORDS = {"kind", "type", "phase", "reason", "terminalState", "allowed"}
 
 
-@dataclass
-class Answers:
-    """What was said in answer to one kind of request: the facts that any answer had, and those that each had."""
-
-    any: set[str] = field(default_factory=set)
-    each: set[str] | None = None
-
-    def add(self, facts: set[str]) -> None:
-        self.any |= facts
-        self.each = set(facts) if self.each is None else self.each & facts
+# From how many sessions it is known what each session has.
+_ENOUGH = 3
 
 
-def of(paths: Iterable[Path]) -> dict[str, Answers]:
-    """What these recordings say, by the kind of request."""
-    found: defaultdict[str, Answers] = defaultdict(Answers)
-    for path in paths:
-        for line in renamed(path, "run"):
-            if line.keys() & {"mark", "sent", "error"}:
-                continue
-            if "script" in line:
-                words = map(_COLUMNS.match, (line["out"] + line["err"]).splitlines())
-                columns = {match[0] for match in words if match}
-                found[_NUMBERS.sub("0", line["script"])].add({f"status: {line['status']}", *columns})
-                continue
-            # A watch goes on with what a list began.
-            request = f"{line.get('ask', 'GET')} {line.get('key') or line.get('watch') or line.get('log')}"
-            request = _MADE_UP.sub("...", _WHERE.sub("", request))
-            if "status" in line:
-                found[f"status of {request}"].add({f"{line['status']}"})
-            for item in _objects(line):
-                found[request].add(set(_facts(item, shape._SHAPES["single"])))
+def of(path: Path) -> dict[str, list[set[str]]]:
+    """What a recording says: the facts of each answer, by the kind of request."""
+    found = defaultdict[str, list[set[str]]](list)
+    for line in renamed(path, "run"):
+        if line.keys() & {"mark", "sent", "error"}:
+            continue
+        if "script" in line:
+            words = map(_COLUMNS.match, (line["out"] + line["err"]).splitlines())
+            columns = {match[0] for match in words if match}
+            found[_NUMBERS.sub("0", line["script"])].append({f"status: {line['status']}", *columns})
+            continue
+        # A watch goes on with what a list began.
+        request = f"{line.get('ask', 'GET')} {line.get('key') or line.get('watch') or line.get('log')}"
+        request = _MADE_UP.sub("...", _WHERE.sub("", request))
+        if "status" in line:
+            found[f"status of {request}"].append({f"{line['status']}"})
+        for item in _objects(line):
+            found[request].append(set(_facts(item, shape._SHAPES["single"])))
     return dict(found)
 
 
-def changes(kept: Iterable[Path], fresh: Path) -> dict[str, list[str]]:
-    """What a fresh recording says that none of the kept ones does, and what each of their answers says and one of its does not.
+def lost(kept: Iterable[Path], fresh: Path) -> dict[str, set[str]]:
+    """What the recordings that are kept always say, and a fresh one never does.
 
-    Whether an answer came before a pod ran or after it was gone does not matter.
+    A session looks at moments of its own: what it sees beside that, or not every time, is no change. Which words a field has
+    (a phase, a reason) is what the session's verdict hangs on.
     """
-    before, now = of(kept), of([fresh])
-    differing = {}
-    for request in before.keys() & now.keys() - {_EVENTS}:
-        new = now[request].any - before[request].any
-        lost = (before[request].each or set()) - (now[request].each or set())
-        differing[request] = [*(f"new: {fact}" for fact in new), *(f"lost: {fact}" for fact in lost)]
-    return {request: facts for request, facts in differing.items() if facts}
+    before, now = [of(path) for path in kept], of(fresh)
+    missing = {}
+    for request in now.keys() - {_EVENTS}:
+        sessions = [session[request] for session in before if request in session]
+        missing[request] = _constant(sessions) - set().union(*now[request])
+    return {request: facts for request, facts in missing.items() if facts}
+
+
+def _constant(sessions: list[list[set[str]]]) -> set[str]:
+    """The facts that each session has; of few sessions, those that each of their answers has."""
+    if len(sessions) >= _ENOUGH:
+        return set.intersection(*(set().union(*answers) for answers in sessions))
+    answers = [facts for session in sessions for facts in session]
+    return set.intersection(*answers) if answers else set()
 
 
 def _objects(line: Line) -> list[Any]:
@@ -98,5 +94,4 @@ def _facts(document: Any, table: Any, place: str = "") -> Iterator[str]:
             if inner is not None and value is not None and key not in _PASSING:
                 yield from _facts(value, inner, f"{place}.{key}")
     else:
-        is_word = place.rpartition(".")[2] in _WORDS and re.fullmatch(r"\w+", str(document))
-        yield f"{place}: {document if is_word else type(document).__name__}"
+        yield f"{place}: {type(document).__name__}"
