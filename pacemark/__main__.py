@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pacemark import bundle, runs
+from pacemark import bundle, judge, runs
 from plugins.base.errors import ConfigError
 from plugins.base.words import shown
 
-_COMMANDS = {**runs.COMMANDS, **bundle.COMMANDS}
+_COMMANDS = {**judge.COMMANDS, **runs.COMMANDS, **bundle.COMMANDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from plugins.bundle import statement
 from plugins.bundle.archive import Archive, digest, rewrite
 from plugins.bundle.examination import MOST_BYTES, examine
 from plugins.bundle.findings import Examination
-from plugins.reports.checkout import CHECKOUT, VERSION
+from plugins.reports.checkout import PUBLISHED, VERSION
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 MOST_STAMP = 1 << 20
 
 _RUN = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-_INSTALLED = CHECKOUT / "pacemark" / "published"
-PUBLISHED = _INSTALLED if _INSTALLED.is_dir() else CHECKOUT
-"""Where the suites and baselines are that Pacemark itself has: in a wheel not where the checkout has them."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -170,3 +172,27 @@ def _flops(key: str, basis: MfuBasis | None) -> dict[str, Any]:
     if basis is None:
         return {key: None, f"{key}_per_sequence": None}
     return {key: str(basis.definition), f"{key}_per_sequence": basis.flops}
+
+
+_STEPS = ("step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds")
+
+
+def steps_table(judgement: Judgement) -> str:
+    """The steps of a case as CSV, which `steps.csv` in its folder is."""
+    return as_csv(_STEPS, _steps(judgement))
+
+
+def _steps(judgement: Judgement) -> Iterable[Iterable[object]]:
+    case, steps = judgement.case, judgement.log.steps
+    raw = case.means.times(steps)
+    for step in steps:
+        rate = case.tokens_per_step / step.seconds if step.seconds else None
+        yield step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)
+
+
+def as_csv(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(head)
+    writer.writerows(rows)
+    return table.getvalue()

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from plugins.baselines.expected_range import Numbers, extrapolated, numbers
 from plugins.baselines.metrics import MfuBasis
@@ -15,23 +14,16 @@ from plugins.baselines.store import Baseline, SiteNumbers, find
 from plugins.gpu.samples import Gpus
 from plugins.judging import hardware
 from plugins.judging.choice import Choice, Setting
-from plugins.judging.complaints import BAR, BROKEN_OFF, complaints, of_each_kind
+from plugins.judging.complaints import complaints
 from plugins.judging.identity import fingerprint, type_in
-from plugins.judging.job_files import ParsedLogs, read_artefacts
+from plugins.judging.job_files import JobLogs, quotable, read_artefacts
 from plugins.judging.validity import UNKNOWN, Started, TimedRun
 from plugins.logs import Log
-from plugins.logs.formats import parser
 from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import Statistic
-from plugins.record.folder import ERRORS, OWN_LOG, try_folder
+from plugins.record.folder import ERRORS, try_folder
 from plugins.record.outcome import Outcome
-
-_LINES, _WIDTH = 8, 200
-"""So many lines of a log are quoted, each up to this width."""
-
-_TAIL = 1 << 18
-"""So many bytes at the end of a log are looked through for them."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +119,7 @@ def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] =
     )
 
 
-def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: ParsedLogs) -> Evidence:
+def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: JobLogs) -> Evidence:
     """What a case is judged by: its outcome, and the files in the outcome's folder.
 
     Raises OSError, or Infrastructure or ConfigError if a file is damaged.
@@ -151,7 +143,7 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: Parsed
         site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
         artefacts=read_artefacts(folder) if case.mode else None,
         saved=_read_saved(recipe, case, outcome, parsed),
-        **_read_end(file.log, outcome),
+        **vars(parsed.read_end(file.log, outcome)),
         errors=_read_errors(folder / ERRORS),
         strict_last=choice.strict_last,
     )
@@ -173,7 +165,7 @@ def baseline_in(setting: Setting, case: Case, gpu: str, site: SiteNumbers | None
     return None if baseline is None else replace(baseline, agreed=setting.choice.agreed)
 
 
-def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: ParsedLogs) -> Saved | None:
+def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: JobLogs) -> Saved | None:
     """What the job left whose checkpoint this case loads; None if it loads none."""
     if case.after is None:
         return None
@@ -181,33 +173,8 @@ def _read_saved(recipe: Recipe, case: Case, outcome: Outcome, parsed: ParsedLogs
     return Saved(parsed.read_log(recipe.file.log, folder), read_artefacts(folder))
 
 
-def _read_end(log_format: str, outcome: Outcome) -> dict[str, Any]:
-    """What the end of the job's log tells besides its steps: three fields of `Evidence`."""
-    own_log = outcome.folder / OWN_LOG
-    path = own_log if own_log.exists() else outcome.log
-    if path is None:
-        return {}
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL))
-        lines = [line for line in file.read().splitlines() if line.strip()]
-    hints = parser(log_format).hints
-    steps = [n for n, line in enumerate(lines) if any(hint in line for hint in hints) or BAR.search(line)]
-    others = [line for line in lines if not any(hint in line for hint in hints)]
-    behind = lines[steps[-1] + 1 if steps else 0 :]
-    return {
-        "last_lines": _quotable(of_each_kind(others)),
-        "like_a_step": "".join(_quotable([lines[n] for n in steps[-1:]])),
-        "broken_off": "".join(_quotable(list(filter(BROKEN_OFF.search, behind))[:1])),
-    }
-
-
 def _read_errors(path: Path) -> tuple[str, ...]:
     """The last error messages that a job printed outside its log."""
     if not path.exists():
         return ()
-    return _quotable(complaints(path.read_bytes()))
-
-
-def _quotable(lines: Sequence[bytes]) -> tuple[str, ...]:
-    """The last of these lines, cut to a width that can be read."""
-    return tuple(line.decode("utf-8", errors="replace").strip()[:_WIDTH] for line in lines[-_LINES:])
+    return quotable(complaints(path.read_bytes()))

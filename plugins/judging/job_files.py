@@ -8,21 +8,47 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from plugins.gpu.causes import told_apart
 from plugins.gpu.samples import MAX_LINE, Gpus, parse_gpus
+from plugins.judging.complaints import BAR, BROKEN_OFF, of_each_kind
 from plugins.logs import Log
-from plugins.logs.formats import read
+from plugins.logs.formats import parser, read
 from plugins.modes.artefacts import Artefacts, parse_artefacts
 from plugins.record.folder import ARTEFACTS, LOG, OWN_LOG
+from plugins.record.outcome import Outcome
 
 _PIECE = 1 << 20
 
 MOST_PARSED = 100
 """So many parsed logs are kept, because nobody may ask for one: with pytest-xdist, other processes judge."""
 
+_LINES, _WIDTH = 8, 200
+"""So many lines of a log are quoted, each up to this width."""
+
+TAIL = 1 << 18
+"""So many bytes at the end of a log are looked through for them."""
+
+
 Parsed = TypeVar("Parsed", Log, Gpus)
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """What the end of a job's log tells besides its steps, for the fields of `Evidence` with these names."""
+
+    last_lines: tuple[str, ...] = ()
+    like_a_step: str = ""
+    broken_off: str = ""
+
+
+class JobLogs(Protocol):
+    """The parsed logs of a job and of what belongs to it, by the folders that have them. Raises OSError."""
+
+    def read_log(self, log_format: str, folder: Path) -> Log: ...
+    def read_gpus(self, folder: Path) -> Gpus: ...
+    def read_end(self, log_format: str, outcome: Outcome) -> LogEnd: ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,16 @@ class ParsedLogs:
     def read_gpus(self, folder: Path) -> Gpus:
         """What the log of the job tells of its GPUs. Raises OSError."""
         return self._read("gpus", folder / LOG, _parse_gpus, Gpus())
+
+    def read_end(self, log_format: str, outcome: Outcome) -> LogEnd:
+        """What the end of the job's own log tells. Raises OSError."""
+        own_log = outcome.folder / OWN_LOG
+        path = own_log if own_log.exists() else outcome.log
+        if path is None:
+            return LogEnd()
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL))
+            return end_of(log_format, file.read())
 
     def causes_beside(self, slow: Path, good: Path) -> Sequence[str]:
         """What the GPUs of a slow job tell that those of a good one do not. What cannot be read explains nothing."""
@@ -115,3 +151,22 @@ def read_artefacts(folder: Path) -> Artefacts | None:
 
 def _parse_gpus(file: BinaryIO) -> Gpus:
     return parse_gpus(iter(lambda: file.readline(MAX_LINE), b"")) or Gpus()
+
+
+def end_of(log_format: str, tail: bytes) -> LogEnd:
+    """What the last `TAIL` bytes of a log tell."""
+    lines = [line for line in tail.splitlines() if line.strip()]
+    hints = parser(log_format).hints
+    steps = [n for n, line in enumerate(lines) if any(hint in line for hint in hints) or BAR.search(line)]
+    others = [line for line in lines if not any(hint in line for hint in hints)]
+    behind = lines[steps[-1] + 1 if steps else 0 :]
+    return LogEnd(
+        last_lines=quotable(of_each_kind(others)),
+        like_a_step="".join(quotable([lines[n] for n in steps[-1:]])),
+        broken_off="".join(quotable(list(filter(BROKEN_OFF.search, behind))[:1])),
+    )
+
+
+def quotable(lines: Sequence[bytes]) -> tuple[str, ...]:
+    """The last of these lines, cut to a width that can be read."""
+    return tuple(line.decode("utf-8", errors="replace").strip()[:_WIDTH] for line in lines[-_LINES:])

@@ -68,13 +68,13 @@ BEGINNING = 4096
 """So many bytes of a file are looked at."""
 
 GZIP, XZ, ZSTANDARD = (f"compressed with {name}" for name in ("gzip", "xz", "Zstandard"))
-TAR = "a tar archive"
+TAR, ZIP = "a tar archive", "a zip archive"
 _BY_BEGINNING = {
     rb"\x1f\x8b": GZIP,
     rb"\xfd7zXZ\0": XZ,
     rb"\x28\xb5\x2f\xfd": ZSTANDARD,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "compressed with bzip2",
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)": "a zip archive",
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)": ZIP,
     # With the mark of the byte order, or every second of 16 bytes is zero. Text before them may be of another alphabet.
     rb"\xff\xfe|\xfe\xff": "text in UTF-16",
     rb"(..)*?([^\0]\0){8}": "text in UTF-16LE",

@@ -77,12 +77,20 @@ def read_case(folder: Path) -> CaseRecord | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ConfigError(f"{path}: is no regular file")
-        return _parsed(CaseRecord, json.loads(path.read_bytes()))
+        return parse_case(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def parse_case(text: bytes, path: Path | str) -> CaseRecord:
+    """The record that this file has. Raises ConfigError if it is damaged."""
+    try:
+        return _parsed(CaseRecord, json.loads(text))
     except ValidationError as error:
         raise ConfigError(f"{path}: is no record of a case: {first_mistake(error)}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 

@@ -11,6 +11,10 @@ VERSION = "0.1.0"
 CHECKOUT = Path(__file__).resolve().parents[2]
 """Where Pacemark itself is."""
 
+_INSTALLED = CHECKOUT / "pacemark" / "published"
+PUBLISHED = _INSTALLED if _INSTALLED.is_dir() else CHECKOUT
+"""Where the suites and baselines are that Pacemark itself has: in a wheel not where the checkout has them."""
+
 _SECONDS = 10.0
 
 # The first line of its answer; those of changed files have no "#".

@@ -4,8 +4,6 @@ its record, its steps, and its GPUs' samples with a plot.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -19,7 +17,7 @@ from plugins.base.errors import ConfigError
 from plugins.base.files import write_whole
 from plugins.base.svg import Svg
 from plugins.gpu.samples import Gpus, Sample
-from plugins.judging.case_record import record_of
+from plugins.judging.case_record import as_csv, record_of, steps_table
 from plugins.judging.choice import Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.job_files import ParsedLogs
@@ -184,9 +182,6 @@ def gpus_svg(title: str, gpus: Gpus) -> str:
     return str(svg)
 
 
-_STEPS = ("step", "seconds", "tokens_per_second", "loss", "grad_norm", "raw_seconds")
-
-
 def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None) -> CaseRecord:
     """Write the files of a case. Returns its record. Raises OSError.
 
@@ -194,10 +189,10 @@ def write_case(judgement: Judgement, recording: Mapping[str, Any] | None = None)
     """
     folder, gpus, record = judgement.outcome.folder, judgement.gpus, record_of(judgement, recording)
     make_case_folder(folder)
-    write_whole(folder / STEPS, _csv(_STEPS, _steps(judgement)), alone=False)
+    write_whole(folder / STEPS, steps_table(judgement), alone=False)
     write_record(folder, record)
     if gpus is not None and gpus.samples:
-        write_whole(folder / GPUS_TABLE, _csv(Sample.model_fields, _samples(gpus)))
+        write_whole(folder / GPUS_TABLE, as_csv(Sample.model_fields, _samples(gpus)))
         write_whole(folder / GPUS_PLOT, gpus_svg(judgement.case.key, gpus))
     for name, nodes in _sorted_nodes(judgement).items():
         write_whole(folder / name, "".join(f"{node}\n" for node in nodes))
@@ -216,24 +211,8 @@ def _sorted_nodes(judgement: Judgement) -> dict[str, list[str]]:
     }
 
 
-def _steps(judgement: Judgement) -> Iterable[Iterable[object]]:
-    case, steps = judgement.case, judgement.log.steps
-    raw = case.means.times(steps)
-    for step in steps:
-        rate = case.tokens_per_step / step.seconds if step.seconds else None
-        yield step.index, step.seconds, rate, step.loss, step.grad_norm, raw.get(step.index)
-
-
 def _samples(gpus: Gpus) -> Iterable[Iterable[object]]:
     """Violations and other processes are JSON."""
     for sample in gpus.samples:
         values = sample.model_dump(mode="json").values()
         yield [json.dumps(value) if isinstance(value, list | dict) else value for value in values]
-
-
-def _csv(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    table = io.StringIO()
-    writer = csv.writer(table)
-    writer.writerow(head)
-    writer.writerows(rows)
-    return table.getvalue()

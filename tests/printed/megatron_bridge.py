@@ -8,9 +8,17 @@ log in shared/reference/slurm_recipes.md 2.4, NVIDIA-BioNeMo/bionemo-recipes#135
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from plugins.baselines.metrics import FlopsDefinition, tflops_per_gpu
+from plugins.baselines.metrics import flops_per_sequence as flops_of
 from tests.printed import nccl
 from tests.printed.megatron_lm import line
 from tests.printed.run import Job, Page, parameters, stamp, teraflops_of_a_step
+
+if TYPE_CHECKING:
+    from plugins.recipes.cases import Case
 
 DTYPES = {"bf16": "bfloat16", "fp8": "bfloat16", "fp16": "float16"}
 
@@ -209,3 +217,57 @@ def render(job: Job) -> Page:
     page.end("Deleting CUDA graphs", f"[after training is done] datetime: {end}")
     page.tell(gbs=case.gbs, steps=job.total, rate=work)
     return page
+
+
+# What the summary states of a run's dtype.
+STATED = {
+    # mixed_precision.py, line 45 at v0.3.1, has this recipe in the place of Megatron Core's.
+    "bf16": {"fp8_recipe": "'tensorwise'"},
+    "fp8_cs": {"fp8": "'hybrid'", "fp8_recipe": "'tensorwise'"},
+    "fp8_block": {"fp8": "'e4m3'", "fp8_recipe": "'blockwise'"},
+    "mxfp8": {"fp8": "'e4m3'", "fp8_recipe": "'mxfp8'"},
+    "nvfp4": {"fp4": "'e2m1'", "fp8_recipe": "'tensorwise'"},
+}
+SHARDED = "use_megatron_fsdp"
+CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
+
+
+def routed(case: Case) -> dict[str, str]:
+    """What `apply_moe_token_drop` and the performance recipes change (v0.6.0: scripts/performance/utils/overrides.py 454)."""
+    if case.model.experts == 1:
+        return {}
+    routing = {CAPACITY: "1.0", "moe_pad_expert_input_to_capacity": "True"}
+    if not case.drops_tokens:
+        routing = {BALANCED: "True"}
+    # Megatron Core's default is 2.
+    top_k = {"moe_router_topk": str(case.model.top_k)} if case.model.top_k != 2 else {}
+    return {"num_moe_experts": str(case.model.experts), **top_k, **routing}
+
+
+def parallel(case: Case) -> dict[str, int]:
+    """The parallel sizes, by Megatron Core's names. The summary leaves out those of 1."""
+    names = ("tensor_model", "pipeline_model", "virtual_pipeline_model", "context", "expert_model")
+    return dict(zip(names, (case.tp, case.pp, case.vp, case.cp, case.ep), strict=True))
+
+
+def text_of(
+    case: Case, seconds: float, stated: Mapping[str, str], behind: str = "  (Mcore default: None)"
+) -> str:
+    """The log of a run at this pace, in s a step, whose summary states this beside the case's model. "" states nothing."""
+    facts = {
+        **routed(case),
+        "num_layers": str(case.model.layers),
+        "hidden_size": str(case.model.hidden),
+        "seq_length": str(case.sequence_length),
+        **{f"{name}_parallel_size": str(size) for name, size in parallel(case).items() if size > 1},
+        **({SHARDED: "True"} if case.fsdp > 1 else {}),
+        "params_dtype": "torch.bfloat16",
+        **stated,
+    }
+    lines = [f"  {name}: {value}{behind}" for name, value in sorted(facts.items()) if value]
+    flops = flops_of(case.model, case.sequence_length, FlopsDefinition(definition="causal-attention"))
+    for iteration in range(1, case.steps + 1):
+        took = seconds * (1 + 0.002 * (iteration % 5 - 2))
+        lines.append(rate(took, tflops_per_gpu(case, took, flops)))
+        lines.append(line(iteration, f"{1000 * took:.1f}", gbs=case.gbs, total=case.steps))
+    return "\n".join([*lines, "[after training is done] datetime: 2026-03-27 23:13:36", ""])

@@ -23,7 +23,6 @@ from plugins.base.errors import ConfigError
 from plugins.bundle import archive, statement
 from plugins.bundle.examination import examine
 from plugins.bundle.findings import Examination
-from plugins.bundle.verification import PUBLISHED
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
 from plugins.judging.job_files import ParsedLogs
@@ -37,6 +36,7 @@ from plugins.record.outcome import outcome_of
 from plugins.record.plan import PLAN, parse_plan
 from plugins.record.summary import Ending
 from plugins.record.verdict import Outcome
+from plugins.reports.checkout import PUBLISHED
 from plugins.suite.judged import write_case
 from tests.printed import nemo2
 from tests.unit import examples

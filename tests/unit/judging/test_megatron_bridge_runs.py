@@ -12,27 +12,14 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.expected import counting, expected
-from plugins.baselines.metrics import FlopsDefinition, tflops_per_gpu
-from plugins.baselines.metrics import flops_per_sequence as flops_of
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
-from plugins.recipes.cases import Case
 from plugins.record.verdict import Kind
-from tests.printed.megatron_bridge import rate
-from tests.printed.megatron_lm import line
+from tests.printed.megatron_bridge import BALANCED, CAPACITY, SHARDED, STATED, parallel, text_of
 from tests.unit import examples
 from tests.unit.examples import parse
 
 RECIPE = "megatron_bridge"
-# What the summary states of a run's dtype.
-STATED = {
-    # mixed_precision.py, line 45 at v0.3.1, has this recipe in the place of Megatron Core's.
-    "bf16": {"fp8_recipe": "'tensorwise'"},
-    "fp8_cs": {"fp8": "'hybrid'", "fp8_recipe": "'tensorwise'"},
-    "fp8_block": {"fp8": "'e4m3'", "fp8_recipe": "'blockwise'"},
-    "mxfp8": {"fp8": "'e4m3'", "fp8_recipe": "'mxfp8'"},
-    "nvfp4": {"fp4": "'e2m1'", "fp8_recipe": "'tensorwise'"},
-}
 CASES = [
     ("llama3-70b-fp8_cs-64gpus", "26.04.01", "gb300"),
     ("llama3-70b-fp8_cs-64gpus", "26.04.01", "h100"),
@@ -55,54 +42,11 @@ OF_25_09 = [
     for gpu in ("gb200", "b200", "h100")
     for case in examples.recipe_named(RECIPE, "25.09", gpu).cases
 ]
-SHARDED = "use_megatron_fsdp"
-CAPACITY, BALANCED = "moe_expert_capacity_factor", "moe_router_force_load_balancing"
 DENSE = [which for which in CASES if which[0].startswith("llama")]
 # As tests/unit/public_logs/megatron_bridge-configuration.txt has it.
 WITHOUT_EXPERTS = {"num_moe_experts": "null", "moe_router_topk": "2", CAPACITY: "null", BALANCED: "false"}
 MIXTURE = CASES[CASES.index(("qwen3-30b-a3b-fp8_cs-16gpus", "26.06", "h100"))]
 DROPPING = CASES[CASES.index(("qwen3-30b-a3b-tokendrop-fp8_cs-16gpus", "25.09", "h100"))]
-
-
-def routed(case: Case) -> dict[str, str]:
-    """What `apply_moe_token_drop` and the performance recipes change (v0.6.0: scripts/performance/utils/overrides.py 454)."""
-    if case.model.experts == 1:
-        return {}
-    routing = {CAPACITY: "1.0", "moe_pad_expert_input_to_capacity": "True"}
-    if not case.drops_tokens:
-        routing = {BALANCED: "True"}
-    # Megatron Core's default is 2.
-    top_k = {"moe_router_topk": str(case.model.top_k)} if case.model.top_k != 2 else {}
-    return {"num_moe_experts": str(case.model.experts), **top_k, **routing}
-
-
-def parallel(case: Case) -> dict[str, int]:
-    """The parallel sizes, by Megatron Core's names. The summary leaves out those of 1."""
-    names = ("tensor_model", "pipeline_model", "virtual_pipeline_model", "context", "expert_model")
-    return dict(zip(names, (case.tp, case.pp, case.vp, case.cp, case.ep), strict=True))
-
-
-def text_of(
-    case: Case, seconds: float, stated: Mapping[str, str], behind: str = "  (Mcore default: None)"
-) -> str:
-    """The log of a run at this pace, in s a step, that states this beside the case's model. "" states nothing."""
-    facts = {
-        **routed(case),
-        "num_layers": str(case.model.layers),
-        "hidden_size": str(case.model.hidden),
-        "seq_length": str(case.sequence_length),
-        **{f"{name}_parallel_size": str(size) for name, size in parallel(case).items() if size > 1},
-        **({SHARDED: "True"} if case.fsdp > 1 else {}),
-        "params_dtype": "torch.bfloat16",
-        **stated,
-    }
-    lines = [f"  {name}: {value}{behind}" for name, value in sorted(facts.items()) if value]
-    flops = flops_of(case.model, case.sequence_length, FlopsDefinition(definition="causal-attention"))
-    for iteration in range(1, case.steps + 1):
-        took = seconds * (1 + 0.002 * (iteration % 5 - 2))
-        lines.append(rate(took, tflops_per_gpu(case, took, flops)))
-        lines.append(line(iteration, f"{1000 * took:.1f}", gbs=case.gbs, total=case.steps))
-    return "\n".join([*lines, "[after training is done] datetime: 2026-03-27 23:13:36", ""])
 
 
 def judged(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.printed.megatron_bridge import STATED, text_of
 from tests.system.support import Run, pacemark
 from tests.unit import examples
-from tests.unit.judging.test_megatron_bridge_runs import STATED, text_of
 
 CASE_ID = "70b-fp8_cs-128gpus"
 CASE = examples.case(CASE_ID, release="26.06.01")

@@ -1,0 +1,271 @@
+"""Which case a job ran, and how that is known: by its launcher's file, by what its log states, by the log's path. Pure.
+
+What stays open after all three is a question for the user, never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from plugins.base.words import first_of
+from plugins.baselines.baseline_file import accelerators
+from plugins.judging.identity import stated_by
+from plugins.judging.validity import Started, TimedRun, configuration
+from plugins.logs import Log
+from plugins.recipes.cases import DTYPES
+from plugins.record.baseline import Statistic
+from plugins.sources.jobs import FoundJob, LaunchConfig
+from plugins.sources.registry import Candidate, Named, PathRules, Registry, words_of
+
+_SHOWN = 6
+_TELLING = {
+    "processes": "processes",
+    "layers": "layers",
+    "hidden": "hidden size",
+    "heads": "heads",
+    "experts": "experts",
+    "sequence_length": "sequence length",
+    "fp8_recipe": "FP8",
+    "precision": "precision",
+    "tp": "TP",
+    "pp": "PP",
+    "gpu": "GPU",
+}
+"""The facts that tell a case from others, in words."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user says of all jobs: the type of GPU, the release, and a part of the case's name; "" for nothing."""
+
+    gpu: str = ""
+    release: str = ""
+    case: str = ""
+
+    def fits(self, candidate: Candidate) -> bool:
+        case = candidate.case
+        return (
+            self.gpu in ("", candidate.gpu)
+            and self.release in ("", case.release)
+            and (self.case in (case.key, case.id, case.recipe) or self.case in case.key)
+        )
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The case of a job, and `known`, by what it is known; or `question`, why it is not judged and what to do.
+
+    `alike` are further cases of other releases that it could as well be, which are judged by the same number.
+    `other`: no pace of such a job was published.
+    """
+
+    job: FoundJob
+    candidate: Candidate | None = None
+    known: str = ""
+    question: str = ""
+    alike: tuple[Candidate, ...] = ()
+    other: bool = False
+
+
+class Attributor:
+    """Finds the cases of jobs among these candidates, of which the user `asked` for some."""
+
+    def __init__(self, candidates: Iterable[Candidate], registry: Registry, asked: Asked) -> None:
+        self._asked, self._registry = asked, registry
+        self.candidates = [candidate for candidate in candidates if asked.fits(candidate)]
+        self._known: dict[object, list[str]] = {}
+
+    @cached_property
+    def _rules(self) -> PathRules:
+        return PathRules(self.candidates)
+
+    def of(self, job: FoundJob) -> Attribution:
+        """The case of a job. Raises ConfigError if a table of numbers is damaged."""
+        reason = _without_pace(job)
+        if reason:
+            return Attribution(job, question=reason, other=True)
+        reason = _unfit(job)
+        if reason or job.log is None:
+            return Attribution(job, question=reason)
+        named, logs = self._rules.read(job.log.name), job.log.logs
+        job = replace(job, id=job.id or next((name.job for name in named.values()), ""))
+        if job.record is not None:
+            return self._of_record(job)
+        pool = [each for each in self.candidates if each.recipe.file.log in logs]
+        by_path = [each for each in pool if _agrees(each, named)]
+        if job.config is not None:
+            listed = [each for each in pool if fits(each, job.config)]
+            if not listed:
+                return Attribution(job, question=_unknown(job, job.config))
+            stated = [each for each in listed if not self._against(each, job)] or listed
+            named_too = [each for each in stated if each in by_path] or stated
+            return self._one(job, named_too, job.config_base)
+        stated = [each for each in pool if not self._against(each, job)]
+        identified = [each for each in stated if stated_by(each.case, logs[each.recipe.file.log])["model"]]
+        both = [each for each in stated if each in by_path]
+        if both:
+            return self._one(job, both, "the log and its path")
+        if identified:
+            return self._one(job, identified, "the log, and not by its path" if job.id else "the log")
+        if self._asked.case:
+            return self._one(job, by_path or pool, "--case")
+        return self._one(job, by_path, "its path")
+
+    def _of_record(self, job: FoundJob) -> Attribution:
+        record = job.record
+        assert record is not None
+        ran = (record.configuration or {}).get("gpu")
+        same = [
+            each
+            for each in self.candidates
+            if each.case.key == record.id and each.case.release == record.release and each.gpu == ran
+        ]
+        if same:
+            return self._one(job, same, "the record of the session that collected it")
+        words = f"{record.id} of {record.release} on {ran}, by the record beside it"
+        return Attribution(job, question=f"{words}, which is no case that is judged here")
+
+    def _against(self, candidate: Candidate, job: FoundJob) -> list[str]:
+        """What the log states that the case does not have."""
+        assert job.log is not None
+        log, case = job.log.logs[candidate.recipe.file.log], candidate.case
+        batch = {step.gbs for step in log.steps if step.gbs is not None}
+        if batch and case.gbs not in batch:
+            # Most cases differ by this, and the whole list takes longer.
+            return ["its batch"]
+        part = accelerators(self._registry.baselines).get(candidate.gpu)
+        run = TimedRun(case, log, Statistic(), part, Started(job.id, job.restart + 1))
+        return [reason for check in configuration.CHECKS for reason in check(run)][:1]
+
+    def _one(self, job: FoundJob, fitting: Sequence[Candidate], known: str) -> Attribution:
+        """The case if it is one; the question which it is if there are several."""
+        if not fitting:
+            return Attribution(job, question=self._none(job))
+        fitting = sorted(fitting, key=lambda each: each.order)
+        places = {(each.case.key, each.gpu) for each in fitting}
+        alike = len(places) == 1 and len({self._registry.number(each) for each in fitting}) == 1
+        if len(fitting) > 1 and not alike:
+            return Attribution(job, question=_which(fitting))
+        return Attribution(job, fitting[-1], known, alike=tuple(fitting[:-1]))
+
+    def _none(self, job: FoundJob) -> str:
+        """Why no case fits, and what to do."""
+        assert job.log is not None
+        if not job.log.has_steps:
+            return "has no training step of a known format"
+        asked = ", ".join(f"--{name} {value}" for name, value in vars(self._asked).items() if value)
+        stated = max(map(_stated, job.log.logs.values()), key=len)
+        words = f"states {stated}" if stated else "states nothing of its model, and its path names no case"
+        of = f" with {asked}" if asked else ""
+        return f"no case{of} fits: it {words}; --case CASE judges it as one (`pacemark cases` lists them)"
+
+
+def _stated(log: Log) -> str:
+    """What a log states that tells a case from others."""
+    facts = {
+        fact.name: f"{words} {fact.value}"
+        for fact in log.facts
+        for name, words in _TELLING.items()
+        if name == fact.name
+    }
+    batches = {step.gbs for step in log.steps if step.gbs is not None}
+    return ", ".join(
+        [*(facts[name] for name in _TELLING if name in facts), *(f"batch {gbs}" for gbs in sorted(batches))]
+    )
+
+
+def _without_pace(job: FoundJob) -> str:
+    """Why no pace of a job was published, whatever case it ran; "" if there may be one."""
+    config, name = job.config or LaunchConfig(), job.config_base
+    if config.workload_info.workload_type != "pretrain":
+        return f"is a {config.workload_info.workload_type} by {name}"
+    if config.job_config.profile_enabled:
+        return f"was profiled by {name}"
+    return ""
+
+
+def _unfit(job: FoundJob) -> str:
+    """Why a job is not judged, whatever case it ran; "" if it may be."""
+    if job.log is None:
+        return f"job {job.id} ran by {job.config_base}, and its log is not here"
+    if job.rivals:
+        return f"has {len(job.rivals)} more log(s) of the same attempt, {first_of(job.rivals, 2)}: name the right one"
+    if job.own_log:
+        return "took the place of the job's own log, which says what else happened; the verdict on both is in case.json"
+    return ""
+
+
+def fits(candidate: Candidate, config: LaunchConfig) -> bool:
+    """Whether the launcher's file may be that of this case. What it does not say fits each."""
+    model, case = config.model_info, candidate.case
+    # The first three tell most cases apart.
+    return (
+        model.scale in (None, case.gpus)
+        and model.gpu_type in ("", candidate.gpu)
+        and _release(config.workload_info.gsw_version) in ("", case.release)
+        and model.model_size in ("", case.model_name.removesuffix("-proxy"))
+        and (not model.dtype or case.dtype in _dtypes(model.dtype))
+        and config.job_config.proxy == ("proxy" in case.size)
+        and (not model.model_name or _plain(model.model_name) in _names(candidate))
+    )
+
+
+def _names(candidate: Candidate) -> set[str]:
+    """What llmb-run may call the recipe of a case: as a part of the path of its launcher."""
+    launch = candidate.recipe.file.launch
+    return {_plain(part) for part in (candidate.recipe.name, *(launch.folder.split("/") if launch else ()))}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _release(version: str) -> str:
+    """Tag v26.06.01 says 26.06.00 of itself, and that release had no other cells of these families (release.yaml at c84bc9b)."""
+    return {"26.06.00": "26.06.01"}.get(version, version)
+
+
+def _dtypes(word: str) -> set[str]:
+    """The dtypes that llmb-run calls so: its `fp8` is any scaling of FP8."""
+    if word == "fp8":
+        return {name for name, facts in DTYPES.items() if facts["fp8"] is True}
+    return {word}
+
+
+def _unknown(job: FoundJob, config: LaunchConfig) -> str:
+    model, job_config = config.model_info, config.job_config
+    proxy = " proxy" if job_config.proxy else ""
+    words = f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
+    release = config.workload_info.gsw_version
+    return f"ran {words}, release {release}, by {job.config_base}, which is no case here"
+
+
+def _agrees(candidate: Candidate, named: Mapping[str, Named]) -> bool:
+    """Whether the path of a log names this case."""
+    name = named.get(candidate.recipe.file.replay or "")
+    if name is None:
+        return False
+    words = words_of(candidate)
+    return all(words[word] == value for word, value in name.words.items())
+
+
+def _which(fitting: Sequence[Candidate]) -> str:
+    """The question which of these cases it is: what is open, and how to say it."""
+    sides = {
+        "--gpu": ("type of GPU", [each.gpu for each in fitting]),
+        "--case": ("case", [each.case.key for each in fitting]),
+        "--release": ("release", [each.case.release for each in fitting]),
+    }
+    known, options, parts = [], [], []
+    for option, (noun, values) in sides.items():
+        first, *more = dict.fromkeys(values)
+        if more:
+            parts.append(f"its {noun} is {first_of([first, *more], _SHOWN).replace(', ', ' or ')}")
+            options.append(option)
+        else:
+            known.append(first)
+    of = f" ({' '.join(known)})" if known else ""
+    return f"{' and '.join(parts)}{of}, which nothing tells: give {' and '.join(options)}"

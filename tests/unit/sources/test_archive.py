@@ -1,0 +1,177 @@
+"""An archive in upstream's layout: each job has its line, as it has unpacked, and as each log has by itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from pacemark.__main__ import main
+from plugins.sources.registry import Candidate
+from tests.unit.sources import upstream
+from tests.unit.sources.upstream import TOP, candidate, job, log_name, text
+
+OLD = "26.06.01"
+GPT = candidate("gpt_oss/120b-bf16-64gpus", OLD, "gb200")
+KIMI = candidate("kimi_k2/1t-mxfp8-256gpus", OLD, "gb300")
+LLAMA = candidate("llama3/405b-nvfp4-256gpus", OLD, "gb200")
+PROXY = candidate("deepseek_v3/671b-proxy-mxfp8-64gpus", OLD, "gb200")
+QWEN = candidate("qwen3/30b-bf16-8gpus", OLD, "gb300")
+NANO = candidate("nemotron3/30b-mxfp8-8gpus", OLD, "gb300")
+HYBRID = candidate("nemotron_h/56b-fp8_cs-64gpus", OLD, "h100")
+CUT = text(KIMI)[: len(text(KIMI)) // 2]
+MICRO = {"workload_info": {"workload_type": "microbenchmark"}}
+# The job, its case, its logs, what its launcher says otherwise, and what is said of it.
+JOBS: list[tuple[int, Any, list[bytes], dict[str, Any], str]] = [
+    (4701, GPT, [text(GPT)], {}, "passed"),
+    (4702, GPT, [text(GPT, 1.2)], {}, "too slow"),
+    (4703, KIMI, [CUT, text(KIMI)], {}, "passed"),
+    (4704, KIMI, [CUT], {}, "invalid run"),
+    (4705, LLAMA, [text(LLAMA)], {}, "passed"),
+    (4706, LLAMA, [text(LLAMA, 1.001)], {}, "passed"),
+    (4707, PROXY, [text(PROXY)], {}, "no baseline"),
+    (4708, QWEN, [text(QWEN)], {}, "no baseline"),
+    (4709, NANO, [text(NANO)], {"job_config": {"profile_enabled": True}}, "no published pace"),
+    (4710, NANO, [text(NANO, 1.3)], {}, "too slow"),
+    (
+        4711,
+        HYBRID,
+        [b"Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n"],
+        {},
+        "invalid run",
+    ),
+    (4712, HYBRID, [text(HYBRID)], {"workload_info": {"gsw_version": "25.12"}}, "not judged"),
+    (4713, HYBRID, [], {}, "not judged"),
+    (4714, LLAMA, [text(QWEN)], {}, "invalid run"),
+    (4715, QWEN, [b"# nThread 1 nGpus 1 minBytes 8\n"], MICRO, "no published pace"),
+]
+FILES = {
+    name: data
+    for number, of, logs, changed, _ in JOBS
+    for name, data in job(of, number, logs, **changed).items()
+}
+EXPECTED = {number: verdict for number, *_, verdict in JOBS}
+
+
+def judged(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], int]:
+    status = main(["judge", "--json", *arguments])
+    return json.loads(capsys.readouterr().out), status
+
+
+def by_job(record: dict[str, Any]) -> dict[int, str]:
+    """What is said of each job, by its id."""
+    said = {int(case["job"]["id"]): case["verdict"] for case in record["cases"]}
+    for name, reason in record["not_judged"].items():
+        number = next(number for number in EXPECTED if f"_{number}" in name)
+        other = "profiled" in reason or "microbenchmark" in reason
+        said[number] = "no published pace" if other else "not judged"
+    return said
+
+
+@pytest.fixture(params=["tar", "tar.zst", "zip", "folder"])
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"exp.{request.param}"
+    made = upstream.tar(FILES)
+    if request.param == "folder":
+        upstream.write_tree(path, FILES)
+    else:
+        path.write_bytes(
+            {"tar": made, "tar.zst": zstd.compress(made), "zip": upstream.zipped(FILES)}[request.param]
+        )
+    return path
+
+
+def test_each_job_has_its_line(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, status = judged(str(source), capsys=capsys)
+    assert by_job(record) == EXPECTED
+    assert record["not_read"] == {}
+    assert status == 1
+    known = {case["job"]["id"]: record["found"][case["id"]]["known"] for case in record["cases"]}
+    assert (
+        known["4703"] == "job 4703, restart 1, its last, release 26.06.01 on gb300 by llmb-config_4703.yaml"
+    )
+    # Two jobs of a case stay two.
+    assert {case["id"] for case in record["cases"] if "405b" in case["id"]} == {
+        f"llama3/405b-nvfp4-256gpus#{number}" for number in (4705, 4706, 4714)
+    }
+
+
+@pytest.mark.parametrize(("number", "of"), [(number, of) for number, of, *_ in JOBS[:8]])
+def test_a_log_by_itself_is_judged_likewise(
+    number: int, of: Candidate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = max(name for name in FILES if f"_{number}_" in name and name.endswith(".out") and "log-" in name)
+    path = tmp_path / Path(name).name
+    path.write_bytes(FILES[name])
+    record, _ = judged(str(path), "--gpu", of.gpu, "--release", OLD, "--case", of.case.recipe, capsys=capsys)
+    assert by_job(record) == {number: EXPECTED[number]}
+    assert [case["id"] for case in record["cases"]] == [of.case.key]
+
+
+def test_what_nothing_tells_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / Path(log_name(QWEN, 7)).name
+    path.write_bytes(text(QWEN))
+    status = main(["judge", str(path)])
+    assert status == 4
+    out = capsys.readouterr().out
+    question = r"its type of GPU is (\w+ or )+gb300 \(qwen3/30b-bf16-8gpus 26.06.01\), which nothing tells: give --gpu"
+    assert re.search(question, out)
+    assert main(["judge", str(path), "--gpu", "gb300"]) == 0
+    assert main(["judge", str(path), "--gpu", "gb300", "--gate"]) == 13
+    assert main(["judge", str(path), "--gpu", "b9"]) == 2
+    assert "--gpu b9: is no type of GPU; known: h100, h200," in capsys.readouterr().err
+
+
+def test_a_log_under_two_names_is_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    upstream.write_tree(tmp_path, {**job(GPT, 7, [text(GPT)]), "copy.log": text(GPT)})
+    record, status = judged(str(tmp_path), capsys=capsys)
+    assert (status, len(record["cases"])) == (0, 1)
+    assert record["found"]["gpt_oss/120b-bf16-64gpus"]["known"].endswith(", also in copy.log")
+
+
+def test_two_logs_of_one_attempt_are_not_guessed_between(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = log_name(GPT, 7).replace("log-lab", "log-rab")
+    upstream.write_tree(tmp_path, {**job(GPT, 7, [text(GPT)]), other: text(GPT, 1.3)})
+    record, status = judged(str(tmp_path), capsys=capsys)
+    assert (status, record["cases"]) == (4, [])
+    assert "more log(s) of the same attempt" in next(iter(record["not_judged"].values()))
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE], ids=["hard", "symbolic"])
+def test_a_link_to_a_log_of_the_archive_is_that_log(
+    kind: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = log_name(GPT, 7)
+    files = {key: data for key, data in job(GPT, 7, [text(GPT)]).items() if key != name}
+    target = f"{TOP}/a.log"
+    if kind == tarfile.SYMTYPE:
+        target = "../" * name.count("/") + "a.log"
+    linked = upstream.link(f"{TOP}/{name}", target, kind)
+    path = tmp_path / "exp.tar"
+    path.write_bytes(upstream.tar({**files, "a.log": text(GPT)}, linked))
+    record, status = judged(str(path), capsys=capsys)
+    assert (status, by_job(record), record["not_read"]) == (0, {7: "passed"}, {})
+
+
+def test_overrides_are_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = {"job_config": {"env_overrides": {"NCCL_DEBUG": "WARN"}, "mbridge_args": ["--x=2"]}}
+    upstream.write_tree(tmp_path, job(GPT, 7, [text(GPT)], **changed))
+    record, _ = judged(str(tmp_path), capsys=capsys)
+    assert record["cases"][0]["remarks"] == [
+        "it was launched with NCCL_DEBUG=WARN, --x=2, by its llmb-config"
+    ]
+
+
+def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = upstream.write_tree(tmp_path / "exp", FILES)
+    page, junit = tmp_path / "report.html", tmp_path / "junit.xml"
+    main(["judge", str(tree), "--html", str(page), "--junit", str(junit)])
+    assert "gpt_oss/120b-bf16-64gpus#4702" in page.read_text()
+    assert 'failures="5" errors="2"' in junit.read_text()
