@@ -17,7 +17,7 @@
 # make format
 # make lock   writes anew what the requirements install, with hashes; what they allow stays as it is, unless UPGRADE=--upgrade is given
 # make sbom   the bill of materials of a release, from the locks
-# make wheel  what verifies a bundle and compares runs, to be installed without a checkout; in build/
+# make wheel  what judges logs, verifies bundles and compares runs, to be installed without a checkout; in build/
 
 PYTHON ?= python3
 VENV := .venv

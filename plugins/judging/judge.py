@@ -57,7 +57,9 @@ def _unfinished(evidence: Evidence) -> Conclusion | None:
         return ended(evidence, Kind.SKIPPED, [job.message])
     if job.failure in ("infrastructure", "interrupted"):
         lines = [*job_lines(evidence.outcome), *error_quotes(evidence.errors)]
-        return ended(evidence, Kind.INFRASTRUCTURE, [job.message], lines)
+        # Where logs are replayed there is no cluster: the files are not those of the case, and to run it again changes nothing.
+        kind = Kind.INVALID if job.backend == REPLAY else Kind.INFRASTRUCTURE
+        return ended(evidence, kind, [job.message], lines)
     if job.failure == "given up" and evidence.numbers.baseline is not None:
         return judge_given_up(replace(evidence, runs=(evidence.own,)), evidence.numbers.baseline)
     return None

@@ -6,19 +6,20 @@ What stays open after all three is a question for the user, never a guess.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from plugins.base.words import first_of
 from plugins.baselines.baseline_file import accelerators
 from plugins.judging.identity import stated_by
-from plugins.judging.validity import Started, TimedRun, configuration
+from plugins.judging.validity import UNKNOWN, Started, TimedRun, configuration
 from plugins.logs import Log
 from plugins.recipes.cases import DTYPES
 from plugins.record.baseline import Statistic
 from plugins.sources.jobs import FoundJob, LaunchConfig
-from plugins.sources.registry import Candidate, Named, PathRules, Registry, words_of
+from plugins.sources.registry import Candidate, PathRules, Registry, names
 
 _SHOWN = 6
 _TELLING = {
@@ -95,7 +96,11 @@ class Attributor:
         if job.record is not None:
             return self._of_record(job)
         pool = [each for each in self.candidates if each.recipe.file.log in logs]
-        by_path = [each for each in pool if _agrees(each, named)]
+        by_path = [
+            each
+            for each in pool
+            if each.recipe.file.replay in named and names(each, named[each.recipe.file.replay])
+        ]
         if job.config is not None:
             listed = [each for each in pool if fits(each, job.config)]
             if not listed:
@@ -128,17 +133,10 @@ class Attributor:
         words = f"{record.id} of {record.release} on {ran}, by the record beside it"
         return Attribution(job, question=f"{words}, which is no case that is judged here")
 
-    def _against(self, candidate: Candidate, job: FoundJob) -> list[str]:
-        """What the log states that the case does not have."""
+    def _against(self, candidate: Candidate, job: FoundJob) -> str:
         assert job.log is not None
-        log, case = job.log.logs[candidate.recipe.file.log], candidate.case
-        batch = {step.gbs for step in log.steps if step.gbs is not None}
-        if batch and case.gbs not in batch:
-            # Most cases differ by this, and the whole list takes longer.
-            return ["its batch"]
-        part = accelerators(self._registry.baselines).get(candidate.gpu)
-        run = TimedRun(case, log, Statistic(), part, Started(job.id, job.restart + 1))
-        return [reason for check in configuration.CHECKS for reason in check(run)][:1]
+        log = job.log.logs[candidate.recipe.file.log]
+        return contradiction(candidate, log, self._registry.baselines, Started(job.id, job.restart + 1))
 
     def _one(self, job: FoundJob, fitting: Sequence[Candidate], known: str) -> Attribution:
         """The case if it is one; the question which it is if there are several."""
@@ -161,6 +159,17 @@ class Attributor:
         words = f"states {stated}" if stated else "states nothing of its model, and its path names no case"
         of = f" with {asked}" if asked else ""
         return f"no case{of} fits: it {words}; --case CASE judges it as one (`pacemark cases` lists them)"
+
+
+def contradiction(candidate: Candidate, log: Log, baselines: Path, started: Started = UNKNOWN) -> str:
+    """The first that the log states and the case does not have; "" if there is nothing."""
+    case = candidate.case
+    batch = {step.gbs for step in log.steps if step.gbs is not None}
+    if batch and case.gbs not in batch:
+        # Most cases differ by this, and to ask for all takes longer.
+        return f"its global batch size is {min(batch)}"
+    run = TimedRun(case, log, Statistic(), accelerators(baselines).get(candidate.gpu), started)
+    return next((reason for check in configuration.CHECKS for reason in check(run)), "")
 
 
 def _stated(log: Log) -> str:
@@ -191,6 +200,8 @@ def _unfit(job: FoundJob) -> str:
     """Why a job is not judged, whatever case it ran; "" if it may be."""
     if job.log is None:
         return f"job {job.id} ran by {job.config_base}, and its log is not here"
+    if job.log.fault:
+        return job.log.fault
     if job.rivals:
         return f"has {len(job.rivals)} more log(s) of the same attempt, {first_of(job.rivals, 2)}: name the right one"
     if job.own_log:
@@ -241,15 +252,6 @@ def _unknown(job: FoundJob, config: LaunchConfig) -> str:
     words = f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
     release = config.workload_info.gsw_version
     return f"ran {words}, release {release}, by {job.config_base}, which is no case here"
-
-
-def _agrees(candidate: Candidate, named: Mapping[str, Named]) -> bool:
-    """Whether the path of a log names this case."""
-    name = named.get(candidate.recipe.file.replay or "")
-    if name is None:
-        return False
-    words = words_of(candidate)
-    return all(words[word] == value for word, value in name.words.items())
 
 
 def _which(fitting: Sequence[Candidate]) -> str:

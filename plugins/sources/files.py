@@ -187,9 +187,27 @@ class Source:
 def decompressed(file: Readable) -> Readable:
     """The bytes of a file, decompressed if they are compressed."""
     start = _Started(file)
-    openers: dict[str, Any] = {GZIP: gzip.open, XZ: lzma.open, ZSTANDARD: _zstd}
-    opener = openers.get(contents(start.begin))
+    opener = _OPENERS.get(contents(start.begin))
     return start if opener is None else cast(Readable, opener(start))
+
+
+def decompressed_file(path: Path) -> Any:
+    """A file, opened for reading what it has decompressed. Raises OSError."""
+    with path.open("rb") as file:
+        opener = _OPENERS.get(contents(file.read(BEGINNING)))
+    return opener(path) if opener else path.open("rb")
+
+
+def is_archive(path: Path) -> bool:
+    """Whether it is a tar or zip archive, also a compressed one. Raises OSError."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = _Started(file)
+        try:
+            return contents(start.begin) == ZIP or contents(_Started(decompressed(start)).begin) == TAR
+        except Damaged:
+            return False
 
 
 def pieces(file: Readable, path: str = "") -> Iterator[bytes]:
@@ -239,6 +257,9 @@ def _zstd(file: Any) -> Any:
     else:
         from backports import zstd
     return zstd.open(file)
+
+
+_OPENERS: dict[str, Any] = {GZIP: gzip.open, XZ: lzma.open, ZSTANDARD: _zstd}
 
 
 class _Started:

@@ -30,8 +30,10 @@ from plugins.record.stored import parse_case
 from plugins.sources.files import SUFFIX, Damaged, File, Source, SourceDamaged
 
 _CONFIG = re.compile(r"llmb-config_(\d+)\.yaml")
-# NeMo-Run's log with the number of restarts, then the outputs of batch scripts.
-_OF_JOB = re.compile(r"log-.*_(?P<job>\d+)_(?P<restart>\d+)\.out|(?:sbatch_.*_|slurm-)(?P<batch>\d+)\.out")
+# NeMo-Run's log, `log-<account>-<account>.<experiment>_<job>_<restart>.out`, then the outputs of batch scripts.
+_OF_JOB = re.compile(
+    r"log-.*\.[A-Za-z].*_(?P<job>\d+)_(?P<restart>\d+)\.out|(?:sbatch_.*_|slurm-)(?P<batch>\d+)\.out"
+)
 _TEXT = re.compile(r".*\.(log|out|err|txt|json|jsonl)")
 # A try that another one followed, and what Pacemark keeps beside the log that it judged.
 _ASIDE = re.compile(
@@ -79,11 +81,15 @@ class LaunchConfig(_Section):
 
 @dataclass(frozen=True)
 class JobLog:
-    """A log: what it states by each format in which it has steps, or by all formats if it has none in any."""
+    """A log: what it states by each format in which it has steps, or by all formats if it has none in any.
+
+    `fault` is why it could not be read, "" if it could.
+    """
 
     name: str
     logs: Mapping[str, Log]
     ends: Mapping[str, LogEnd]
+    fault: str = ""
 
     @property
     def has_steps(self) -> bool:
@@ -155,7 +161,19 @@ class _Read:
         elif path.name == OWN_LOG:
             self.own_logs.add(folder)
         else:
+            self._keep_read(file)
+
+    def _keep_read(self, file: File) -> None:
+        """Raises Damaged for a file that no name calls the log of a job. An unreadable one may be that of its last attempt."""
+        try:
             self._keep(read_log(file))
+        except SourceDamaged:
+            raise
+        except Damaged as error:
+            unread = JobLog(file.name, {}, {}, str(error))
+            if not _is_named(unread):
+                raise
+            self._keep(unread)
 
     def follow_links(self) -> Iterator[str]:
         """Take each link to a log of this source as that log. Yields those that lead elsewhere: they are not followed."""

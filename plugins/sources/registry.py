@@ -33,6 +33,11 @@ class Candidate:
         return f"{self.case.key} of {self.case.release} on {self.gpu}"
 
     @property
+    def names_scale(self) -> bool:
+        """Whether the paths of its logs name the number of GPUs. If not, one of them may be of any case."""
+        return "{gpus}" in (self.recipe.file.replay or "")
+
+    @property
     def order(self) -> tuple[object, ...]:
         """By recipe, size, dtype, number of GPUs, release and type of GPU."""
         case = self.case
@@ -97,10 +102,11 @@ def candidates_of(recipe: Recipe, gpu: str) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Named:
-    """What a path says of the case of its log, by the words of a recipe's rule; and of its job."""
+    """What a path says of the case of its log, by the words of a recipe's rule; and of its job, and of its restarts."""
 
     words: dict[str, str]
     job: str
+    restart: int
 
 
 class PathRules:
@@ -146,4 +152,11 @@ def _pattern(rule: str, words: dict[str, set[str]]) -> re.Pattern[str]:
 
 def _named(match: re.Match[str]) -> Named:
     groups = match.groupdict()
-    return Named({word: groups[word] for word in REPLAY_WORDS if groups.get(word)}, groups["job"])
+    words = {word: groups[word] for word in REPLAY_WORDS if groups.get(word)}
+    return Named(words, groups["job"], int(groups.get("restart") or 0))
+
+
+def names(candidate: Candidate, named: Named) -> bool:
+    """Whether the path of a log names this case."""
+    words = words_of(candidate)
+    return all(words[word] == value for word, value in named.words.items())

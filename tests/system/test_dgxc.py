@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.replay import find_log
+from fixtures.backends.replay import LogFinder
 from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected_range import numbers as known
@@ -218,7 +218,7 @@ def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_tha
         path = tmp_path / gpu / name / f"log-acct-x.{name}_{job}_0.out"
         path.parent.mkdir(parents=True)
         path.touch()
-    logs = [find_log(case, recipe, tmp_path / gpu).path for recipe, gpu, case in launched]
+    logs = [LogFinder(recipe, tmp_path / gpu).find(case).path for recipe, gpu, case in launched]
     assert len(set(logs)) == len(launched)
 
 
@@ -244,7 +244,7 @@ def test_no_log_is_found_by_the_name_of_another_case(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     for job, (recipe, gpu, case) in enumerate(cases()):
-        assert find_log(case, recipe, tmp_path / gpu).job == str(job), (gpu, case.key)
+        assert LogFinder(recipe, tmp_path / gpu).find(case).job == str(job), (gpu, case.key)
 
 
 def test_the_plan_has_the_price_of_a_published_pace_and_says_why_other_cases_have_no_number(

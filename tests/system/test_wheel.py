@@ -1,4 +1,4 @@
-"""The wheel verifies a bundle without the checkout, without network, and without what only sessions need."""
+"""The wheel judges logs and verifies bundles without the checkout, without network, and without what only sessions need."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from pacemark.__main__ import main
 from tests import locks
+from tests.unit import examples
 from tests.unit.bundles import runs
 
 # Neither the network nor these packages are there, whatever the machine has.
@@ -84,6 +85,15 @@ def test_an_installed_wheel_verifies_a_bundle(installed: Path, tmp_path: Path) -
     assert forged.returncode == 1
     assert f"llama3/{runs.SLOW}: summary.json says 'too slow', its log says: passed" in forged.stdout
     assert [path.name for path in empty.iterdir()] == ["run.zip"]
+
+
+def test_an_installed_wheel_judges_a_log(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "log.out").write_text(examples.nemo2_text([examples.target().step_time] * 50))
+    case = ["--gpu", "h100", "--release", "25.04", "--case", "llama3/70b-fp8-512gpus"]
+    judged = _run(installed, tmp_path, "pacemark", "judge", "log.out", *case, "--html", "report.html")
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    assert "llama3/70b-fp8-512gpus  passed" in judged.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.out", "report.html"]
 
 
 def test_the_wheel_requires_what_the_tests_run_with() -> None:

@@ -176,7 +176,7 @@ def test_a_slow_case_is_not_accepted_whatever_the_gate_says_besides(tmp_path: Pa
     assert run.status == run.summary["exit_code"] == 10, run.out
     assert decision(run)["decision"] == "not accepted"
     assert list(decision(run)["failed"]) == [f"llama3/{MIDDLE}"]
-    assert decision(run)["missing"][f"llama3/{LARGE}"].startswith("infrastructure: no log of")
+    assert decision(run)["missing"][f"llama3/{LARGE}"].startswith("invalid run: no log of")
     properties = ElementTree.parse(file).find("testsuite/properties")
     assert properties is not None
     told = {entry.attrib["name"]: entry.attrib["value"] for entry in properties}
@@ -275,7 +275,7 @@ def test_scaling_that_is_enough_passes(tmp_path: Path) -> None:
 
 def test_scaling_without_a_scale_fails_and_names_it(tmp_path: Path) -> None:
     run = session(tmp_path, {SMALL: 1.0, MIDDLE: None}, "--scaling", "0.05", "--gate")
-    assert (run.status, run.summary["outcome"]) == (12, "infrastructure"), run.out
+    assert (run.status, run.summary["outcome"]) == (11, "invalid"), run.out
     assert "FAILED suites/llama3/test_llama3.py::test_scaling[70b-bf16] - llama3" in run.out
     assert [scale["why"] for scale in run.summary["scaling"][0]["scales"]][1].startswith(f"llama3/{MIDDLE}: ")
 

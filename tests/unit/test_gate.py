@@ -148,7 +148,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_totals_are_those_of_the_cases(mixed: Run) -> None:
     found = {kind: count for kind, count in mixed.summary["totals"].items() if count}
-    assert found == {"passed": 1, "too slow": 1, "infrastructure": 1}
+    assert found == {"passed": 1, "too slow": 1, "invalid run": 1}
     assert set(mixed.summary["totals"]) == set(Kind)
     # A replay has no jobs.
     assert mixed.summary["gpu_hours"] == 0
@@ -171,7 +171,7 @@ def test_junit_has_the_verdict_and_the_figures(mixed: Run) -> None:
     assert float(slow["tokens_per_second"]) == pytest.approx(record["tokens_per_second"])
     assert float(slow["mfu"]) == pytest.approx(record["mfu"], rel=1e-3)
     broken = cases[f"test_pretrain[{OTHER}]"]
-    assert broken["verdict"] == "infrastructure"
+    assert broken["verdict"] == "invalid run"
     assert "mfu" not in broken
     # There is no plan.
     environment = (mixed.folder / "allure" / "environment.properties").read_text()
@@ -184,7 +184,7 @@ def test_the_summary_of_the_step_on_github(mixed: Run) -> None:
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
     # Those that did not pass come first.
     assert [row[0] for row in rows] == [f"| `llama3/{case}`" for case in (SLOW, OTHER, PASSED)]
-    assert [row[1] for row in rows] == ["too slow", "infrastructure", "passed"]
+    assert [row[1] for row in rows] == ["too slow", "invalid run", "passed"]
     assert f"- `llama3/{SLOW}`: `too slow: " in text
 
 

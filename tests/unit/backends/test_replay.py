@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from fixtures.backends import replay
 from fixtures.backends.base import LogPlace
-from fixtures.backends.replay import Found, ReplayBackend, find_log
+from fixtures.backends.replay import Found, LogFinder, NoLogError, ReplayBackend
 from plugins.base.errors import SubmitError
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import log_rule
@@ -27,9 +26,12 @@ from plugins.record.case import CaseRecord
 from plugins.record.job import Job, JobRef
 from plugins.record.stored import write_case
 from plugins.record.verdict import Kind
+from plugins.sources import files
+from tests.printed.megatron_bridge import STATED, text_of
 from tests.system.support import pacemark
 from tests.unit import examples
 from tests.unit.logs import test_contents
+from tests.unit.sources import upstream
 
 CASE = "70b-fp8-512gpus"
 
@@ -45,7 +47,7 @@ def log(root: Path, task: str = "70b_fp8_512", job: int = 7, restart: int = 0) -
 
 def find(source: Path, gpu: str = "") -> Found:
     """The log of the case below this folder, or in this file."""
-    return find_log(examples.case(CASE), examples.llama3(), source, gpu)
+    return LogFinder(examples.llama3(), source).find(examples.case(CASE), gpu)
 
 
 def refusal(source: Path, gpu: str = "") -> str:
@@ -143,7 +145,7 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
     (folder / "log.txt").touch()
     empty = CaseRecord.unjudged(Job(ref=JobRef(case.recipe, case.id, "a")), "")
     write_case(folder, replace(empty, configuration={"gpu": "h200"}))
-    assert find_log(case, recipe, tmp_path, "h100").path == folder / "log.txt"
+    assert LogFinder(recipe, tmp_path).find(case, "h100").path == folder / "log.txt"
 
 
 @pytest.mark.parametrize("verdict", [Kind.PASSED, Kind.TOO_SLOW, Kind.INFRASTRUCTURE, Kind.LOST])
@@ -195,7 +197,7 @@ def test_a_log_of_another_release_belongs_to_one_case(
     taken = {}
     for case in found.cases:
         with suppress(SubmitError):
-            taken[case.id] = find_log(case, found, tmp_path).job
+            taken[case.id] = LogFinder(found, tmp_path).find(case).job
     # A profile of MaxText is written by the run that is timed.
     profiles = [case_id.replace("-", "-profile-", 1)] if recipe == "maxtext_llama2" else []
     assert taken == dict.fromkeys([case_id, *profiles], "77")
@@ -220,7 +222,7 @@ def test_logs_of_several_recipes_in_one_tree_are_told_apart(tmp_path: Path) -> N
     for recipe, job in cases:
         case = recipe.case("70b-bf16-64gpus")
         assert case is not None
-        assert find_log(case, recipe, tmp_path).job == job
+        assert LogFinder(recipe, tmp_path).find(case).job == job
 
 
 COMPRESS: dict[str, Callable[[bytes], bytes]]
@@ -230,13 +232,12 @@ FORMS = pytest.mark.parametrize("form", COMPRESS)
 
 def replayed(source: Path) -> bytes:
     """What the backend reads of the one log of the case."""
-    backend = ReplayBackend(source, "h100", [examples.llama3()])
-    job = backend.submit(examples.case(CASE), "name")
-    data, piece = b"", backend.read_log(job, LogPlace(), ())
-    while piece.data:
-        data += piece.data
-        piece = backend.read_log(job, piece.place, ())
-    backend.release([job])
+    with closing(ReplayBackend(source, "h100", [examples.llama3()])) as backend:
+        job = backend.submit(examples.case(CASE), "name")
+        data, piece = b"", backend.read_log(job, LogPlace(), ())
+        while piece.data:
+            data += piece.data
+            piece = backend.read_log(job, piece.place, ())
     return data
 
 
@@ -277,7 +278,7 @@ def test_a_compressed_log_that_is_cut_is_one_clear_error(tmp_path: Path, form: s
 def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(replay, "_MOST_BYTES", 3 << 20)
+    monkeypatch.setattr(files, "MOST_BYTES", 3 << 20)
     path = tmp_path / f"log.{form}"
     path.write_bytes(COMPRESS[form](bytes(3 << 20)))
     assert len(replayed(path)) == 3 << 20
@@ -288,14 +289,10 @@ def test_a_file_that_is_too_large_when_decompressed_is_one_clear_error(
 
 
 def test_what_is_not_the_text_of_one_log_is_refused_with_what_unpacks_it(tmp_path: Path) -> None:
-    """By what it holds, whatever its name: `tar --zstd` was read as one log, and a slow job passed by the steps of another."""
+    """By what it holds, whatever its name."""
     text = examples.nemo2_text().encode()
-    archive = test_contents.tar()
     for place, (data, called, command) in enumerate(
         [
-            (archive, "is a tar archive", "tar -xf {} -C"),
-            *((compress(archive), "is a tar archive", "tar -xf {} -C") for compress in COMPRESS.values()),
-            (test_contents.zipped(), "is a zip archive", "unzip {} -d"),
             (bz2.compress(text), "is compressed with bzip2", "bzip2 -dc {} > "),
             (text.decode().encode("utf-16"), "is text in UTF-16", "iconv -f UTF-16 -t UTF-8 {} > "),
             (text.decode().encode("utf-16-le"), "is text in UTF-16LE", "iconv -f UTF-16LE -t UTF-8 {} > "),
@@ -310,26 +307,43 @@ def test_what_is_not_the_text_of_one_log_is_refused_with_what_unpacks_it(tmp_pat
             replayed(path)
         said = str(refused.value)
         assert said.startswith(f"{path} {called}, not the text of one log: run `")
-        assert said.endswith(" with --from")
         run = said.partition("`")[2].partition("`")[0]
         assert command.format(shlex.quote(str(path))) in run
         subprocess.run(run, shell=True, check=True, cwd=folder, capture_output=True)
-        logs = [log for log in folder.rglob("log*") if log.is_file() and log != path]
+        logs = [log for log in folder.rglob("log*") if log != path]
         assert text in {replayed(log) for log in logs}
 
 
-@FORMS
-def test_what_is_packed_twice_is_decompressed_first(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "log.out"
-    for data, called in (
-        (gzip.compress(b"log"), "compressed with gzip"),
-        (test_contents.zipped(), "a zip archive"),
+def test_an_archive_is_a_tree(tmp_path: Path) -> None:
+    """`tar --zstd` was read as one log, and a slow job passed by the steps of another."""
+    text = examples.nemo2_text().encode()
+    tree = tmp_path / "tree"
+    for restart in (0, 1):
+        log(tree, restart=restart).write_bytes(text[: len(text) // (2 - restart)])
+    log(tree, "70b_bf16_512").write_bytes(text)
+    path = tmp_path / "exp.tar.zst"
+    files = {file.relative_to(tree).as_posix(): file.read_bytes() for file in tree.rglob("*.out")}
+    path.write_bytes(zstd.compress(upstream.tar(files)))
+    assert replayed(path) == text
+    for data, words in (
+        (zstd.compress(upstream.tar({})), f"no log of llama3/{CASE} below "),
+        (path.read_bytes()[:-30], "cannot be decompressed"),
     ):
-        path.write_bytes(COMPRESS[form](data))
-        with pytest.raises(SubmitError) as refused:
+        path.write_bytes(data)
+        with pytest.raises(SubmitError, match=words):
             replayed(path)
-        words = f"{path} is {called} within a compressed file, not the text of one log: name the log itself with --from"
-        assert str(refused.value) == words
+
+
+def test_logs_whose_paths_name_no_case_are_found_by_what_they_state(tmp_path: Path) -> None:
+    """Three logs of Megatron-Bridge in a tree were three times "3 logs could be that of ..."."""
+    recipe = examples.recipe_named("megatron_bridge", "26.06", "gb300")
+    cases = recipe.cases[::7]
+    for job, case in enumerate(cases):
+        (tmp_path / f"log-lab-lab.run_{job}_0.out").write_text(text_of(case, 10.0, STATED[case.dtype]))
+    finder = LogFinder(recipe, tmp_path, "gb300")
+    assert [finder.find(case).job for case in cases] == [str(job) for job in range(len(cases))]
+    with pytest.raises(NoLogError):
+        finder.find(recipe.cases[1])
 
 
 def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
@@ -337,7 +351,7 @@ def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
     path.write_bytes(test_contents.OTHERS["random"][0])
     with pytest.raises(SubmitError) as refused:
         replayed(path)
-    words = f"{path} is binary, not the text of one log: name the log itself with --from"
+    words = f"{path} is binary, not the text of one log: name the log itself"
     assert str(refused.value) == words
 
 

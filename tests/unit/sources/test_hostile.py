@@ -19,7 +19,7 @@ from tests.unit.sources.test_archive import GPT
 from tests.unit.sources.upstream import TOP, job, log_name, text
 
 GOOD = job(GPT, 7, [text(GPT)])
-LOG = "log-x_8_0.out"
+LOG = "log-x.run_8_0.out"
 
 
 def member(name: str, data: bytes = b"", size: int | None = None, kind: bytes = tarfile.REGTYPE) -> bytes:
@@ -56,7 +56,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "above": (lambda: with_member(member(f"../{LOG}", b"x")), "has a path that leads out of the archive"),
     "link": (lambda: upstream.tar(GOOD, upstream.link(f"{TOP}/{LOG}", "/etc/passwd")), "is a link to /etc/passwd, which is not followed"),
     "device": (lambda: with_member(member(LOG, kind=tarfile.CHRTYPE)), "is no plain file"),
-    "huge": (lambda: with_member(member(LOG, size=1 << 40)), "log-x_8_0.out has 1,099,511,627,776 bytes by its header"),
+    "huge": (lambda: with_member(member(LOG, size=1 << 40)), "log-x.run_8_0.out has 1,099,511,627,776 bytes by its header"),
     "large header": (lambda: with_member(member("x", b"1" * (2 << 20), kind=tarfile.XHDTYPE)), "has a header of 2,097,152 bytes"),
     "many": (lambda: with_member(*[member("x.py")] * 1001), "has more than 1,000 files: name its logs themselves"),
     "nested": (lambda: with_member(member(LOG, upstream.tar({}))), "is a tar archive, not the text of one log"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.replay import find_log
+from fixtures.backends.replay import LogFinder
 from plugins.base.errors import ConfigError
 from plugins.base.yaml_text import Loader
 from plugins.baselines.metrics import FlopsDefinition, flops_per_sequence
@@ -242,7 +242,7 @@ def test_a_log_is_found_by_the_case_in_its_path(tmp_path: Path, path: str, job: 
     for name in (path, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("iteration")
-    log = find_log(aks.case(aks.LARGE), RECIPE, tmp_path)
+    log = LogFinder(RECIPE, tmp_path).find(aks.case(aks.LARGE))
     assert (log.path, log.job) == (tmp_path / path, job)
 
 

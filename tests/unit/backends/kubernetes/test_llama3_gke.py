@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.replay import find_log
+from fixtures.backends.replay import LogFinder
 from plugins.base.errors import ConfigError
 from plugins.base.yaml_text import Loader
 from tests.unit import examples, gke
@@ -141,7 +141,7 @@ def test_a_log_is_found_by_the_case_in_its_path(tmp_path: Path, path: str, job: 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("DLL ")
     recipe, case = examples.recipe_named("llama3_gke"), examples.case("70b-fp8-128gpus", "llama3_gke")
-    log = find_log(case, recipe, tmp_path)
+    log = LogFinder(recipe, tmp_path).find(case)
     assert (log.path, log.job) == (tmp_path / path, job)
 
 
