@@ -41,15 +41,15 @@ class PlainConsole(Console):
         self.print(table)
 
 
-def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int], gap: int = 2) -> list[int]:
+def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int]) -> list[int]:
     """Which columns of these rows fit into `width`: as few as needed of the `expendable` ones are left out.
 
-    They are left out in their order. `gap` is the space between two columns.
+    They are left out in their order. Two columns are two letters apart.
     """
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     columns = list(range(len(widths)))
     for expendable_column in expendable:
-        if sum(widths[column] + gap for column in columns) - gap <= width:
+        if sum(widths[column] + 2 for column in columns) - 2 <= width:
             break
         columns.remove(expendable_column)
     return columns

@@ -6,8 +6,8 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from plugins.baselines.expected import Expected
 from plugins.baselines.metrics import MfuBasis
@@ -20,10 +20,8 @@ from plugins.judging.verdicts import Band
 from plugins.modes.checkpoints import Written
 from plugins.record import case as parts
 from plugins.record.case import CaseRecord, EarlierJob
-from plugins.record.lines import Part
+from plugins.record.lines import part_of
 from plugins.record.outcome import Isolated
-
-_Part = TypeVar("_Part", bound=Part)
 
 _FIGURES = ("step_time", "tokens_per_second", "tflops_per_gpu", "mfu", "mfu_beside", "days_per_1t_tokens")
 """The keys of the record that a measurement has by these names."""
@@ -48,7 +46,7 @@ def record_of(judgement: Judgement, recording: Mapping[str, Any] | None = None) 
         references=(),
         recording=recording,
         checkpoint=_checkpoint(judgement.written),
-        artefacts=None if judgement.artefacts is None else _part(parts.Left, judgement.artefacts),
+        artefacts=None if judgement.artefacts is None else part_of(parts.Left, judgement.artefacts),
         isolation=_isolation(judgement.isolated),
         slow_gpus=_slow_gpus(judgement) if case.node else None,
         configuration={
@@ -80,7 +78,7 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
         mfu_definition=_mfu_definition(judgement, measurement.mfu_basis),
         expected_range=judgement.evidence.numbers.range,
         references=tuple(
-            _part(parts.Compared, reference, text=beside(measurement, reference))
+            part_of(parts.Compared, reference, text=beside(measurement, reference))
             for reference in judgement.references
         ),
     )
@@ -91,16 +89,9 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     )
 
 
-def _part(kind: type[_Part], *sources: object, **facts: object) -> _Part:
-    """A part of the record. Each field is of `facts`, or of the first of the sources that has one of this name."""
-    for name in (field.name for field in fields(kind) if field.name not in facts):  # type: ignore[arg-type]
-        facts[name] = next(getattr(source, name) for source in sources if hasattr(source, name))
-    return kind(**facts)
-
-
 def _expected(target: Expected, timing: Timing) -> parts.Expected:
     band, baseline = Band(target, timing.resolution), target.baseline
-    return _part(
+    return part_of(
         parts.Expected, target, band, baseline.table, own=baseline.of_site, recorded=baseline.cell.recorded
     )
 
@@ -109,7 +100,7 @@ def _runs(judgement: Judgement) -> tuple[parts.Run, ...]:
     """What each run of the case measured, and its job, if several runs were judged together."""
     jobs = [*judgement.outcome.repeated, judgement.outcome.job]
     return tuple(
-        _part(
+        part_of(
             parts.Run,
             job.ref,
             job.state,
@@ -125,7 +116,7 @@ def _runs(judgement: Judgement) -> tuple[parts.Run, ...]:
 def _checkpoint(written: Written | None) -> parts.WrittenCheckpoint | None:
     if written is None:
         return None
-    return _part(
+    return part_of(
         parts.WrittenCheckpoint,
         written,
         bytes=written.size,
@@ -138,13 +129,13 @@ def _isolation(isolated: Isolated | None) -> parts.IsolatedParts | None:
     if isolated is None:
         return None
     answer = isolated.answer
-    return _part(
+    return part_of(
         parts.IsolatedParts,
         isolated,
         answer,
-        parts=tuple(_part(parts.SlowPart, culprit) for culprit in answer.culprits),
+        parts=tuple(part_of(parts.SlowPart, culprit) for culprit in answer.culprits),
         smallest=answer.smallest if math.isfinite(answer.smallest) else None,
-        failed=tuple(_part(parts.FailedProbe, failed, failed.probe) for failed in answer.failed),
+        failed=tuple(part_of(parts.FailedProbe, failed, failed.probe) for failed in answer.failed),
         command=isolated.command or None,
     )
 

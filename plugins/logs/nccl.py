@@ -2,7 +2,7 @@
 
 `plugins.logs.nodes` reads the same lines in the log of any run.
 
-    python3 nccl.py --limit-seconds N FILE...
+    python3 nccl.py --limit-seconds N FILE
 
 prints one JSON line, less than 1 MB: what `plugins.modes.traces.NcclDigest` reads, or `{"error": ...}`
 with exit status 1. A last line without its newline is not read.
@@ -376,8 +376,8 @@ def _chosen(rank: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def read(path: str, digest: Digest, deadline: float, block: int = BLOCK) -> List[Any]:
-    """Feed the lines of a file until the time runs out. Returns its path, its size and the bytes that were read.
+def read(path: str, digest: Digest, deadline: float, block: int = BLOCK) -> Tuple[int, int]:
+    """Feed the lines of a file until the time runs out. Returns its size, and how many bytes were read.
 
     A last line without its newline is not read: it may still be written. Raises OSError.
     """
@@ -401,7 +401,7 @@ def read(path: str, digest: Digest, deadline: float, block: int = BLOCK) -> List
                 inside, rest = True, b""
             offset += len(data) - len(rest)
         size = os.fstat(file.fileno()).st_size
-    return [_short(path), size, offset]
+    return size, offset
 
 
 def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
@@ -420,32 +420,22 @@ def _without_long(data: bytes, counts: Dict[str, int]) -> Iterable[bytes]:
         yield data[begin:at] if begin else data
 
 
-def run(paths: List[str], seconds: float, block: int = BLOCK) -> Dict[str, Any]:
-    """Read for so many seconds at most. Returns the digest. Raises OSError if a file cannot be read."""
-    deadline = time.monotonic() + seconds
-    digest, files = Digest(), []
-    for path in paths:
-        try:
-            files.append(read(path, digest, deadline, block))
-        except OSError as error:
-            raise OSError("{}: {}".format(_short(path), error.strerror or error)) from None
-    done = time.monotonic() <= deadline
-    return dict(digest.report(), files=files, done=done)
-
-
-def _short(text: Any) -> str:
-    return str(text)[-300:]
+def run(path: str, seconds: float, block: int = BLOCK) -> Dict[str, Any]:
+    """Read for so many seconds at most. Returns the digest. Raises OSError if the file cannot be read."""
+    deadline, digest = time.monotonic() + seconds, Digest()
+    size, offset = read(path, digest, deadline, block)
+    return dict(digest.report(), size=size, read=offset, done=time.monotonic() <= deadline)
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(description="Digests an NCCL trace.")
     parser.add_argument("--limit-seconds", type=float, default=float("inf"), metavar="N")
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("file", metavar="FILE")
     options = parser.parse_args(arguments)
     try:
-        answer = run(sorted(set(options.files))[:64], options.limit_seconds)
+        answer = run(options.file, options.limit_seconds)
     except OSError as error:
-        answer = {"error": _short(error.strerror or error)}
+        answer = {"error": "{}: {}".format(options.file, error.strerror or error)[-300:]}
     print(json.dumps(answer, separators=(",", ":")))
     return 1 if "error" in answer else 0
 

@@ -53,8 +53,7 @@ def trace_problems(
 def _unread(digest: NcclDigest) -> Iterator[str]:
     counts = digest.counts
     if not digest.done:
-        size, read = sum(file.size for file in digest.files), sum(file.read for file in digest.files)
-        yield f"the trace was not read to its end: {read} bytes of at least {size}"
+        yield f"the trace was not read to its end: {digest.read} bytes of at least {digest.size}"
     if digest.torn_share > _TORN:
         yield f"{counts.torn} of {counts.calls + counts.torn} calls cannot be read: the lines are torn, or of a format that is not known"
     if digest.other_ranks:

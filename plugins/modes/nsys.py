@@ -10,7 +10,6 @@ between versions.
 """
 
 import argparse
-import heapq
 import json
 import os
 import re
@@ -22,24 +21,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from bisect import bisect_right
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set
 from urllib.parse import quote
 
 VERSION = 1
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-MOST_STEPS = 100
 MOST_PROFILES = 32
 MOST_ERRORS = 100
 _MOST_NAMES = 20000
-_MOST_RANGES = 200000
 _NAME = 400
 _SHOWN = 120
-_LAUNCHES = 16
 _MISLEADING = 0.20  # of the kernels' time
 _GRAPH_NAME = "(CUDA graph)"
-_KERNEL, _GRAPH, _MEMCPY, _MEMSET, _RUNTIME = (
-    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET", "RUNTIME")
+_KERNEL, _GRAPH, _MEMCPY, _MEMSET = (
+    "CUPTI_ACTIVITY_KIND_" + kind for kind in ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET")
 )
 
 # Kernels of NCCL, Transformer Engine's user buffers, DeepEP, NVSHMEM, and the all-reduces of PyTorch and of inference engines.
@@ -48,17 +43,8 @@ _COMMUNICATES = re.compile(
     re.IGNORECASE,
 )
 
-# What frameworks mark with NVTX. PyTorch's emit_nvtx, which NeMo and Megatron turn on while they profile, adds
-# ", op_id = 1234" to a name. A range of XLA is the execution of one program.
-_MARKS = re.compile(
-    r"(?P<step>^(?:train(?:ing)?_?step|iteration|step|ProfilerStep)[ _:#=]*\d*$"
-    r"|XlaModule:#.*hlo_module=p?jit_train_step\b)"
-    r"|(?P<optimizer>^Optimizer\.step#|^nemo\.core\.optim\.mcore_optim\.step\.step$)",
-    re.IGNORECASE,
-)
-
 _COMPUTE, _COMMUNICATION, _OTHER = 0, 1, 2
-# Of a step. Together they are its length.
+# In the order of the classes. Together they are the profiled window.
 _SHARES = ("compute", "exposed", "other", "gap")
 
 # Whether a signal ended the program. SQLite takes what is raised while it calls back for its own interruption.
@@ -67,13 +53,6 @@ _ENDED: List[bool] = []
 
 class Unreadable(Exception):
     """A report that cannot be digested. The text says why and what to do."""
-
-
-class Marks(NamedTuple):
-    """What NVTX marks in one process: the boundaries of the steps in the host's time, and by what; "" if nothing."""
-
-    by: str
-    boundaries: List[int]
 
 
 def communicates(name: str) -> bool:
@@ -104,17 +83,14 @@ class Report:
     def has(self, table: str, *columns: str) -> bool:
         return table in self.columns and set(columns) <= self.columns[table]
 
-    def ask(self, query: str, *values: Any) -> sqlite3.Cursor:
-        return self._base.execute(query, values)
+    def ask(self, query: str) -> sqlite3.Cursor:
+        return self._base.execute(query)
 
     def string(self, key: int) -> Optional[str]:
         row = self._base.execute(
             "SELECT substr(value, 1, ?) FROM StringIds WHERE id = ?", (_NAME, key)
         ).fetchone()
         return None if row is None else str(row[0])
-
-    def function(self, name: str, called: Any) -> None:
-        self._base.create_function(name, 1, called)
 
 
 def _check_whole(path: str) -> None:
@@ -132,18 +108,15 @@ def _check_whole(path: str) -> None:
         raise Unreadable("is cut off: %d of %d bytes; export it again" % (size, whole))
 
 
-def digest(
-    path: str, steps: int = 0, rank: Optional[int] = None, seconds: float = 900
-) -> List[Dict[str, Any]]:
+def digest(path: str, rank: Optional[int] = None, seconds: float = 900) -> List[Dict[str, Any]]:
     """The digests of one `.sqlite` export, one for each process and device that ran kernels.
 
-    `steps` is how many steps the profile has; 0: not known. `rank` is the process's rank, if it is known.
-    Raises Unreadable.
+    `rank` is the process's rank, if it is known. Raises Unreadable.
     """
     report = None
     try:
         report = Report(path, seconds)
-        return _digest(report, path, steps, rank)
+        return _digest(report, path, rank)
     except (sqlite3.Error, OSError, OverflowError) as error:
         if _ENDED:
             sys.exit(1)
@@ -155,9 +128,9 @@ def digest(
             report.close()
 
 
-def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[Dict[str, Any]]:
+def _digest(report: Report, path: str, rank: Optional[int]) -> List[Dict[str, Any]]:
     if not report.has(_KERNEL, "start", "end", "deviceId"):
-        raise Unreadable("has no CUDA kernels (no table %s): profile with `--trace cuda,nvtx`" % _KERNEL)
+        raise Unreadable("has no CUDA kernels (no table %s): profile with `--trace cuda`" % _KERNEL)
     if not report.columns[_KERNEL] & {"demangledName", "shortName"} or not report.has(
         "StringIds", "id", "value"
     ):
@@ -172,24 +145,20 @@ def _digest(report: Report, path: str, steps: int, rank: Optional[int]) -> List[
     ]
     if not ranks:
         raise Unreadable("has no CUDA kernels: the profiled steps were not reached")
-    report.function("marked", _kind)
     host = _host(report)
-    marks = _marks(report, {pid for pid, _ in ranks}, steps)
     digests = []
     for pid, device in ranks:
-        shares = _Sweep(report, pid, device, marks[pid], steps).run()
-        if not shares["steps"] and marks[pid].by:
-            shares = _Sweep(report, pid, device, Marks("", []), steps).run()
-            shares["remarks"].append("the steps that are marked hold no kernels")
-        if shares["steps"]:
+        sweep = _Sweep(report, pid, device)
+        if sweep.run():
             profile = {
                 "file": _base(path),
                 "host": host,
                 "device": device,
                 "process": pid // 0x1000000 % 0x1000000,
                 "rank": rank if len(ranks) == 1 else None,
+                "remarks": sweep.remarks,
             }
-            profile.update(shares)
+            profile.update(sweep.shares)
             digests.append(profile)
     if not digests:
         raise Unreadable("has no kernels with a start and an end: export it again")
@@ -204,141 +173,48 @@ def _host(report: Report) -> Optional[str]:
     return None if row is None or row[0] is None else str(row[0])[:_SHOWN]
 
 
-def _kind(name: Optional[str]) -> Optional[str]:
-    match = _MARKS.search(name) if name else None
-    return match.lastgroup if match else None
-
-
-def _marks(report: Report, processes: Set[int], steps: int) -> Dict[int, Marks]:
-    """What NVTX marks in each of the processes."""
-    columns = report.columns.get("NVTX_EVENTS", set())
-    names = ["text"] if "text" in columns else []
-    if "textId" in columns:
-        names.append("(SELECT value FROM StringIds WHERE id = textId)")
-    if not {"start", "end"} <= columns or not names:
-        return {pid: Marks("", []) for pid in processes}
-    rows = report.ask(
-        "SELECT start, end, tid, name, marked(name) AS kind FROM (SELECT start, end, ifnull(%s, 0) AS tid,"
-        " substr(coalesce(%s, NULL), 1, %d) AS name FROM NVTX_EVENTS WHERE typeof(start) = 'integer' AND"
-        " typeof(end) = 'integer' AND end >= start) WHERE kind IS NOT NULL ORDER BY start"
-        % ("globalTid" if "globalTid" in columns else "0", ", ".join(names), _NAME)
-    )
-    ranges: Dict[int, Dict[Tuple[str, int], List[Tuple[int, int]]]] = {pid: {} for pid in processes}
-    called: Dict[str, str] = {}
-    for start, end, tid, name, kind in rows:
-        pid = tid // 0x1000000 * 0x1000000 if isinstance(tid, int) else 0
-        for of in (pid,) if tid and 0 not in processes else processes:
-            if of not in ranges:
-                continue
-            called.setdefault(kind, re.sub(r", (?:op_id|seq) = .*|[ _:#=]*\d+$", "", name)[:_SHOWN])
-            of_thread = ranges[of].setdefault((kind, tid), [])
-            nested = of_thread and start < of_thread[-1][1]
-            if not nested and len(of_thread) < _MOST_RANGES:
-                of_thread.append((start, end))
-    return {pid: _boundaries(of_process, called, steps) for pid, of_process in ranges.items()}
-
-
-def _boundaries(
-    ranges: Dict[Tuple[str, int], List[Tuple[int, int]]], called: Dict[str, str], steps: int
-) -> Marks:
-    """What marks the steps of one process."""
-    for kind, words in (("step", "NVTX range"), ("optimizer", "end of NVTX range")):
-        threads = [(-len(spans), tid) for (of, tid), spans in ranges.items() if of == kind]
-        if not threads:
-            continue
-        spans = ranges[kind, min(threads)[1]]
-        if kind == "step":
-            cuts = [start for start, _ in spans] + [spans[-1][1]]
-        else:
-            if steps and len(spans) > steps and len(spans) % steps == 0:
-                # A chain of optimizers: the last one ends the step.
-                several = len(spans) // steps
-                spans = spans[several - 1 :: several]
-            cuts = [end for _, end in spans]
-        if len(cuts) > 1:
-            return Marks("%s %s" % (words, called[kind]), cuts)
-    return Marks("", [])
-
-
 class _Sweep:
-    """Passes once over what one device did, in the order of the starts."""
+    """Passes once over what one device did for one process, in the order of the starts."""
 
-    def __init__(self, report: Report, pid: int, device: int, marks: Marks, steps: int) -> None:
-        self._report, self._pid, self._device, self._marks, self._expected = report, pid, device, marks, steps
-        self._steps: List[Dict[str, int]] = []
-        self._now: Optional[Dict[str, int]] = None
+    def __init__(self, report: Report, pid: int, device: int) -> None:
+        self._report, self._pid, self._device = report, pid, device
         self._known: Dict[Any, bool] = {}
-        self._busy = self._in_graphs = 0
-        self._at: Optional[int] = None
-        self._ends = [0, 0, 0]
-        self._remarks: List[str] = []
+        self.shares = dict.fromkeys(_SHARES, 0)
+        self.remarks: List[str] = []
 
-    def run(self) -> Dict[str, Any]:
-        cuts = self._marks.boundaries
-        if len(cuts) > MOST_STEPS + 1:
-            self._remarks.append(
-                "%d steps are marked; the first %d are counted" % (len(cuts) - 1, MOST_STEPS)
-            )
-            cuts = cuts[: MOST_STEPS + 1]
-        launches = self._launches(cuts)
-        self._sweep(cuts, launches)
-        count = 1
-        if not self._marks.by:
-            count = self._expected or 1
-        self._remarks += self._doubts(len(cuts) - 1, launches is not None)
-        return {
-            "steps_by": self._marks.by or "the profiled window as a whole",
-            "count": count,
-            "steps": [dict(step, length=sum(step.values())) for step in self._steps],
-            "remarks": self._remarks,
-        }
+    def run(self) -> bool:
+        """Share out the time from the first start to the last end. Returns whether there is any.
 
-    def _doubts(self, marked: int, matched: bool) -> Iterator[str]:
-        """What is doubtful of the steps, of which so many are marked. `matched`: kernels could be matched with launches."""
-        if self._in_graphs > _MISLEADING * self._busy:
-            yield (
+        All intervals of a class that began before a moment and last beyond it cover the time from that moment
+        to their latest end without a hole. So the latest end of each class is all that must be kept.
+        """
+        at = None
+        ends = [0, 0, 0]
+        busy = in_graphs = 0
+        for start, end, key in self._rows():
+            if at is None:
+                ends = [start, start, start]
+            else:
+                self._settle(at, start, ends)
+            at = start
+            class_ = _OTHER
+            if key is not None:
+                class_ = _COMMUNICATION if self._communicates(key) else _COMPUTE
+                busy += end - start
+                in_graphs += end - start if key == _GRAPH_NAME else 0
+            ends[class_] = max(ends[class_], end)
+        if at is None:
+            return False
+        self._settle(at, max(ends), ends)
+        if in_graphs > _MISLEADING * busy:
+            self.remarks.append(
                 "%.0f%% of the kernels' time is in CUDA graphs whose kernels were not traced: the shares of compute and"
-                " communication mislead" % (100 * self._in_graphs / self._busy)
+                " communication mislead" % (100 * in_graphs / busy)
             )
-        if not self._marks.by:
-            if not self._expected:
-                yield "no step is marked, and the number of steps is not known"
-            return
-        if not matched:
-            yield "kernels cannot be matched with their launches: steps are cut at the host's marks"
-        if len(self._steps) < marked:
-            yield "%d of %d steps are told apart" % (len(self._steps), marked)
-        elif self._expected and abs(len(self._steps) - self._expected) > 1:
-            yield "%d steps are marked, %d were to be profiled" % (len(self._steps), self._expected)
-
-    def _launches(self, cuts: List[int]) -> Optional[Dict[int, int]]:
-        """Correlation ids of the first launches after each boundary -> its number. None: they are not recorded."""
-        if not cuts or not self._report.has(_RUNTIME, "start", "correlationId", "nameId"):
-            return None
-        if "correlationId" not in self._report.columns[_KERNEL]:
-            return None
-        of_process = ""
-        values: List[int] = []
-        if self._pid and "globalTid" in self._report.columns[_RUNTIME]:
-            of_process, values = " AND globalTid / 16777216 = ?", [self._pid // 0x1000000]
-        rows = self._report.ask(
-            "SELECT start, correlationId FROM %s WHERE nameId IN (SELECT id FROM StringIds WHERE value GLOB"
-            " 'cu*Launch*' OR value GLOB 'cu*Memcpy*' OR value GLOB 'cu*Memset*') AND typeof(start) = 'integer'"
-            " AND typeof(correlationId) = 'integer' AND start >= ?%s" % (_RUNTIME, of_process),
-            cuts[0],
-            *values,
-        )
-        first: List[List[Tuple[int, int]]] = [[] for _ in cuts]
-        for start, correlation in rows:
-            heap = first[bisect_right(cuts, start) - 1]
-            if len(heap) < _LAUNCHES:
-                heapq.heappush(heap, (-start, correlation))
-            elif -start > heap[0][0]:
-                heapq.heapreplace(heap, (-start, correlation))
-        return {correlation: at for at, heap in enumerate(first) for _, correlation in heap} or None
+        return True
 
     def _rows(self) -> sqlite3.Cursor:
-        """(start, end, correlation id, name) of the device's kernels, graphs, copies and sets by start."""
+        """(start, end, name) of the device's kernels, graphs, copies and sets by start."""
         parts, odd = [], 0
         for table in (_KERNEL, _GRAPH, _MEMCPY, _MEMSET):
             columns = self._report.columns.get(table, set())
@@ -359,83 +235,17 @@ class _Sweep:
                 "SELECT count(*) FROM %s WHERE %s AND NOT (%s)" % (table, of_device, whole)
             ).fetchone()
             odd += left_out
-            parts.append(
-                "SELECT start, end, %s, %s FROM %s WHERE %s AND %s"
-                % ("correlationId" if "correlationId" in columns else "NULL", name, table, of_device, whole)
-            )
+            parts.append("SELECT start, end, %s FROM %s WHERE %s AND %s" % (name, table, of_device, whole))
         if odd:
-            self._remarks.append("%d records without a start and a later end are left out" % odd)
+            self.remarks.append("%d records without a start and a later end are left out" % odd)
         return self._report.ask(" UNION ALL ".join(parts) + " ORDER BY 1")
 
-    def _sweep(self, cuts: List[int], launches: Optional[Dict[int, int]]) -> None:
-        """Settle the time from each start to the next one.
-
-        All intervals of a class that began before a moment and last beyond it cover the time from that moment
-        to their latest end without a hole. So the latest end of each class is all that must be kept.
-        """
-        reached, last = -1, len(cuts) - 1  # the boundary that was passed last, and the last one
-        for start, end, correlation, key in self._rows():
-            if self._at is None:
-                self._at = start
-                self._ends = [start, start, start]
-                if not cuts:
-                    self._begin()
-            if launches is None:
-                reached = self._cut(cuts, reached, start)
-            elif (
-                correlation in launches
-                and launches[correlation] > reached
-                # A copy may run beside the last kernels of the step before.
-                and (key is not None or start >= max(self._ends[:_OTHER]))
-            ):
-                reached = launches[correlation]
-                # The gap before a step's first kernel is the step's own.
-                self._settle(min(start, max(self._at, *self._ends)))
-                self._begin(reached < last)
-            self._settle(start)
-            class_ = _OTHER
-            if key is not None:
-                class_ = _COMMUNICATION if self._communicates(key) else _COMPUTE
-                if self._now is not None:
-                    self._busy += end - start
-                    self._in_graphs += end - start if key == _GRAPH_NAME else 0
-            if end > self._ends[class_]:
-                self._ends[class_] = end
-        if self._at is not None:
-            if launches is None:
-                self._cut(cuts, reached, max(self._ends))
-            self._settle(max(self._ends))
-
-    def _cut(self, cuts: List[int], reached: int, until: int) -> int:
-        """Begin the steps whose boundaries are no later than this. Returns the boundary that was passed last."""
-        while reached < len(cuts) - 1 and until >= cuts[reached + 1]:
-            reached += 1
-            self._settle(cuts[reached])
-            self._begin(reached < len(cuts) - 1)
-        return reached
-
-    def _begin(self, counted: bool = True) -> None:
-        self._now = dict.fromkeys(_SHARES, 0) if counted else None
-        if self._now is not None:
-            self._steps.append(self._now)
-
-    def _settle(self, until: int) -> None:
-        """Share out the time up to this moment."""
-        start, ends, step = self._at, self._ends, self._now
-        if start is None or until <= start:
-            return
-        self._at = until
-        if step is None:
-            return
-        computed = min(max(ends[_COMPUTE], start), until)
-        step["compute"] += computed - start
-        communicated = min(max(ends[_COMMUNICATION], start), until)
-        if communicated > computed:
-            step["exposed"] += communicated - computed
-            computed = communicated
-        moved = min(max(ends[_OTHER], computed), until)
-        step["other"] += moved - computed
-        step["gap"] += until - moved
+    def _settle(self, start: int, until: int, ends: List[int]) -> None:
+        """Share out the time from one moment to another."""
+        for number, end in enumerate([*ends, until]):
+            covered = min(max(end, start), until)
+            self.shares[_SHARES[number]] += covered - start
+            start = covered
 
     def _communicates(self, key: Any) -> bool:
         """Whether a kernel communicates. `key` is its name's, or the name itself."""
@@ -511,7 +321,6 @@ def main(arguments: List[str]) -> int:
         "files", nargs="+", metavar="FILE", help="a .sqlite export, or a .nsys-rep with --nsys"
     )
     parser.add_argument("--nsys", help="the program nsys, to export a .nsys-rep")
-    parser.add_argument("--steps", type=int, default=0, help="how many steps were to be profiled")
     parser.add_argument("--scratch", help="where exports are written, and removed (a folder with space)")
     parser.add_argument(
         "--seconds", type=float, default=900, help="the limit for each export and each digest"
@@ -536,7 +345,7 @@ def main(arguments: List[str]) -> int:
                     raise Unreadable("needs nsys to be exported: no nsys was found")
                 folder = tempfile.mkdtemp(prefix="pacemark-nsys-", dir=options.scratch)
                 export = _exported(path, options.nsys, folder, options.seconds)
-            digests = digest(export, options.steps, _rank_of(path), options.seconds)
+            digests = digest(export, _rank_of(path), options.seconds)
             for profile in digests:
                 profile["file"] = _base(path)
             profiles += digests

@@ -1,4 +1,4 @@
-"""A digest of profiles: what `plugins/modes/nsys.py` printed, as values, as a table, and as a plot of the steps' shares. Pure.
+"""A digest of profiles: what `plugins/modes/nsys.py` printed, as values, as a table, and as a plot of the shares. Pure.
 
 Times are integers in ns.
 """
@@ -6,16 +6,15 @@ Times are integers in ns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from plugins.base.errors import ConfigError
 from plugins.base.svg import stacked_bars
 from plugins.base.words import shown
 from plugins.base.yamlfile import Strict, first_mistake
-from plugins.modes.nsys import MOST_ERRORS, MOST_PROFILES, MOST_STEPS
+from plugins.modes.nsys import MOST_ERRORS, MOST_PROFILES
 
 MOST_BYTES = 1 << 20
 _NAMES = 400
@@ -27,33 +26,21 @@ Time = Annotated[int, Field(ge=0, le=1 << 62)]
 Text = Annotated[str, Field(max_length=_NAMES)]
 
 
-class StepShares(Strict):
-    """The shares of one step; docs/dev/modes.md defines them."""
-
-    length: Time
-    compute: Time
-    exposed: Time
-    other: Time
-    gap: Time
-
-    @model_validator(mode="after")
-    def _whole(self) -> StepShares:
-        if self.compute + self.exposed + self.other + self.gap != self.length:
-            raise ValueError("the shares of a step do not sum to its length")
-        return self
-
-
 class ProfileDigest(Strict):
-    """What one device did for one process in the profiled steps. None: the report does not say."""
+    """What one device did for one process in the profiled window; docs/dev/modes.md defines the shares.
+
+    None: the report does not say.
+    """
 
     file: Text
     host: Text | None
     device: Time
     process: Time
     rank: Time | None
-    steps_by: Text
-    count: Annotated[int, Field(ge=1, lt=1 << 31)]
-    steps: Annotated[tuple[StepShares, ...], Field(min_length=1, max_length=MOST_STEPS, strict=False)]
+    compute: Time
+    exposed: Time
+    other: Time
+    gap: Time
     remarks: Annotated[tuple[Text, ...], Field(max_length=20, strict=False)]
 
     @property
@@ -64,9 +51,10 @@ class ProfileDigest(Strict):
             return place
         return f"rank {self.rank} ({place})"
 
-    def mean(self, name: str) -> float:
-        """The mean of a part of the steps, in seconds."""
-        return fmean(getattr(step, name) for step in self.steps) / self.count / 1e9
+    @property
+    def shares(self) -> dict[str, int]:
+        """Compute, exposed communication, other and gap; together they are the window."""
+        return {part: getattr(self, part) for part in _COLOURS}
 
 
 class Failed(Strict):
@@ -107,25 +95,19 @@ def by_rank(profiles: Sequence[ProfileDigest]) -> list[ProfileDigest]:
 def table(profiles: Sequence[ProfileDigest]) -> str:
     """The shares of each rank, and what is doubtful of them."""
     profiles = by_rank(profiles)
-    lines = [f"{'':32} {'step s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"]
-    lines += map(_shares, profiles)
-    lines += [f"steps by: {shown(by)}" for by in sorted({profile.steps_by for profile in profiles})]
+    lines = [f"{'':32} {'window s':>9} {'compute':>8} {'exposed':>8} {'other':>8} {'gap':>8}"]
+    lines += map(_row, profiles)
     lines += [f"{shown(profile.who)}: {shown(remark)}" for profile in profiles for remark in profile.remarks]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def shares_svg(profiles: Sequence[ProfileDigest]) -> str:
-    """One bar for each step of each rank, stacked from its shares."""
+    """One bar for the window of each rank, stacked from its shares."""
     bars = [
-        (
-            f"{_cut(profile.who, 32)} {number}",
-            {part: getattr(step, part) for part in _COLOURS},
-            f"{step.length / 1e9 / profile.count:.4g}",
-        )
+        (_cut(profile.who, 32), profile.shares, f"{sum(profile.shares.values()) / 1e9:.4g}")
         for profile in by_rank(profiles)
-        for number, step in enumerate(profile.steps, start=1)
     ]
-    return stacked_bars("seconds of each profiled step", _COLOURS, bars)
+    return stacked_bars("seconds of the profiled window", _COLOURS, bars)
 
 
 def _cut(text: str, width: int) -> str:
@@ -135,8 +117,7 @@ def _cut(text: str, width: int) -> str:
     return text[: width - 3] + "..."
 
 
-def _shares(profile: ProfileDigest) -> str:
-    length = profile.mean("length")
-    shares = [f"{profile.mean(part) / length if length else 0:.1%}" for part in _COLOURS]
-    cells = " ".join(share.rjust(8) for share in shares)
-    return f"{_cut(profile.who, 32):32} {length:9.4f} {cells}"
+def _row(profile: ProfileDigest) -> str:
+    window = sum(profile.shares.values())
+    cells = " ".join(f"{time / window if window else 0:.1%}".rjust(8) for time in profile.shares.values())
+    return f"{_cut(profile.who, 32):32} {window / 1e9:9.4f} {cells}"

@@ -50,12 +50,6 @@ class Rank(NamedTuple):
     calls: _Number
 
 
-class TraceFile(NamedTuple):
-    path: str
-    size: _Number
-    read: _Number
-
-
 class Setup(Strict):
     """What ranks chose: networks and plug-ins by name, the transports of their channels, the network devices of these.
 
@@ -85,7 +79,10 @@ class Counts(Strict):
 
 
 class NcclDigest(Strict):
-    """See `plugins.logs.nccl` for what is counted, and what a byte is. What is `other` had no room of its own."""
+    """See `plugins.logs.nccl` for what is counted, and what a byte is. What is `other` had no room of its own.
+
+    Of `size` bytes so many were `read`; `done`: up to the end.
+    """
 
     version: Literal[1]
     counts: Counts
@@ -98,7 +95,8 @@ class NcclDigest(Strict):
     ranks: tuple[Rank, ...]
     other_ranks: _Number
     uneven: tuple[Uneven, ...]
-    files: tuple[TraceFile, ...]
+    size: _Number
+    read: _Number
     done: bool
 
     @model_validator(mode="after")

@@ -80,12 +80,11 @@ class Profiles(Strict):
 
     `folder` is where they are; `{log_folder}` is the folder of the job's log. `name` is the pattern of a
     file's name. There is a file for each rank, but at most for `ranks` of them, or, with `kinds`, one file
-    for each kind; the pattern's group `kind` tells which. `steps` is how many steps a profile has.
+    for each kind; the pattern's group `kind` tells which.
     """
 
     folder: str
     name: PatternText
-    steps: int = Field(gt=0)
     ranks: int | None = Field(default=None, gt=0)
     kinds: tuple[str, ...] = Field(default=(), strict=False)
 

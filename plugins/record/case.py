@@ -15,7 +15,7 @@ from pydantic import Field
 from plugins.base.yamlfile import Strict
 from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Failure, Job, Times, screened_node
-from plugins.record.lines import Moment, Part
+from plugins.record.lines import Moment, Part, part_of
 from plugins.record.verdict import Kind
 
 
@@ -34,15 +34,7 @@ class EarlierJob(Part):
 
     @classmethod
     def of(cls, job: Job) -> EarlierJob:
-        return cls(
-            id=job.ref.id,
-            name=job.ref.name,
-            state=job.state.raw,
-            nodes=job.state.nodes,
-            failure=job.failure,
-            message=job.message,
-            excluded_nodes=job.excluded,
-        )
+        return part_of(cls, job.ref, job.state, job, state=job.state.raw, excluded_nodes=job.excluded)
 
     @property
     def label(self) -> str:
@@ -74,20 +66,8 @@ class JobRecord(Part):
 
     @classmethod
     def of(cls, job: Job) -> JobRecord:
-        return cls(
-            id=job.ref.id,
-            name=job.ref.name,
-            kind=job.ref.kind,
-            state=job.state.raw,
-            reason=job.state.reason,
-            nodes=job.state.nodes,
-            exit_code=job.state.exit_code,
-            submitted=job.times.submitted,
-            started=job.times.started,
-            ended=job.times.ended,
-            attempts=job.attempts,
-            earlier_seconds=job.times.earlier_seconds,
-            excluded_nodes=job.excluded,
+        return part_of(
+            cls, job.ref, job.state, job.times, job, state=job.state.raw, excluded_nodes=job.excluded
         )
 
     @property

@@ -219,7 +219,7 @@ def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:
     if artefacts is not None and artefacts.trace is not None:
         yield "bytes by size of message", messages_svg(artefacts.trace, judgement.case.key)
     if artefacts is not None and artefacts.profiles:
-        yield "shares of the steps", shares_svg(artefacts.profiles)
+        yield "shares of the profiled window", shares_svg(artefacts.profiles)
 
 
 def _file(path: Path, name: str, kind: allure.attachment_type) -> None:

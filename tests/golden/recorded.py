@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from fixtures.backends.base import Backend, ClusterTimes, LogPiece, LogPlace
 from fixtures.backends.section import BACKENDS, Limits, Machine
+from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.job import JobRef, JobState, Phase
 from tests.golden.faults import whole
@@ -186,8 +187,8 @@ class RecordedJobs(Cluster):
     def blamed(self, job: JobRef) -> str:
         return "gpu007" if self.ends[job.name][0] is BROKEN else ""
 
-    def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
-        return left().model_dump_json(), True
+    def examine(self, case: Case, job: JobRef) -> Artefacts:
+        return left()
 
     def discard(self, job: JobRef) -> str:
         return f"/lustre/{job.id}"

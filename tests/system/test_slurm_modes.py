@@ -37,7 +37,7 @@ def test_the_profiles_of_a_job_are_found_and_nothing_is_left_of_the_search(make_
 def test_a_report_of_an_earlier_job_is_none_of_this_job(make_trial: MakeTrial) -> None:
     before = make_trial("before", case=PGLE)
     assert before.start("--variant", "profile").end().verdicts == {PGLE: "passed"}
-    before.stage.set(profiles="none")
+    before.stage.set(profiles=False)
     trial = make_trial("now", case=PGLE, stage=before.stage, limits=", log_settle_seconds: 3")
     result = trial.start("--variant", "profile").end()
     assert result.verdicts == {PGLE: "invalid run"}, result.out

@@ -299,6 +299,6 @@ def test_a_backend_without_a_method_says_so_in_words(toy_backend: Recipe) -> Non
     backend = ToyBackend(ToySection(gpu="h100", queue="fast"), [toy_backend])
     job = JobRef("llama3", "8b-bf16-8gpus", "name", "1", "")
     with pytest.raises(SubmitError, match="ToyBackend cannot look at what a job left on the cluster"):
-        backend.examine(toy_backend.cases[0], job, "")
+        backend.examine(toy_backend.cases[0], job)
     with pytest.raises(SubmitError, match="ToyBackend cannot choose the nodes of a job"):
         backend.on_nodes("gpu001")

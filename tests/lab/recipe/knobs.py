@@ -44,9 +44,8 @@ class Knobs:
         interleave: other ranks' text glued to and into step lines;
         socket_fallback: NCCL says that it uses TCP sockets;
         chatter: megabytes of other ranks' warnings before each step;
-        profiles: "": each rank's profile is written; else "none", "one missing", "empty" or "unfinished";
-        trace: "": each rank prints its NCCL trace; else "one missing", "cut" or "sockets", of the last rank or node;
-        trace_calls: pairs of collectives in a step of it;
+        profiles: a run that is profiled writes its reports;
+        trace_calls: pairs of collectives in a step of an NCCL trace;
         saved: "": a checkpoint is written whole if it is asked for; else "cut off", "empty", "no metadata", or "real" (bytes
         that fill a disk);
         probes: on Kubernetes, the path of the table by which probes of nodes are slow: see `tests.lab.prober`;
@@ -85,8 +84,7 @@ class Knobs:
     interleave: bool = False
     socket_fallback: bool = False
     chatter: int = 0
-    profiles: str = ""
-    trace: str = ""
+    profiles: bool = True
     trace_calls: int = 2
     saved: str = ""
     loaded: str = ""

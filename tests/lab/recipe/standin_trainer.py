@@ -101,11 +101,10 @@ class Trainer:
                     f"Start time: {time.time():.3f}s : Save duration: {5.112 if rank == VICTIM else 4.389}s"
                 )
             )
-        if plan["profile"]:
+        if plan["profile"] and knobs.profiles:
             write_profiles(
                 [f"profile_{4000 + rank}" for rank in range(min(8, plan["gpus"]))],
                 self.folder / "nsys_profile",
-                knobs.profiles,
             )
         self.note("Trainer.fit stopped: max_steps reached.")
         self.ranks.end()
@@ -173,14 +172,10 @@ class Trainer:
         """What NCCL prints of this job, of all its ranks."""
         gpus = min(8, self.plan["gpus"])
         nodes = self.plan["gpus"] // gpus
-        fault = self.knobs.trace
         return Trace(
             nodes=nodes,
             gpus=gpus,
             steps=self.plan["steps"],
-            missing=[self.plan["gpus"] - 1] if fault == "one missing" else [],
-            cut=[self.plan["gpus"] - 1] if fault == "cut" else [],
-            sockets=[nodes - 1] if fault == "sockets" else [],
             sizes=[1 << 20] * self.knobs.trace_calls,
         )
 

@@ -10,6 +10,7 @@ import pytest
 from fixtures.fleet.state import Policy
 from fixtures.runs.checkpoints import is_kept, is_left, to_remove
 from plugins.base.errors import Infrastructure, SiteError, Unreachable
+from plugins.modes.artefacts import Artefacts
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from tests.printed.nemo2 import nemo2_line
@@ -49,8 +50,8 @@ class Storage(Cluster):
             self.most = max(self.most, len(self.kept))
         return ref
 
-    def examine(self, case: Case, job: JobRef, known: str) -> tuple[str, bool]:
-        return self.artefacts.model_dump_json(), True
+    def examine(self, case: Case, job: JobRef) -> Artefacts:
+        return self.artefacts
 
     def discard(self, job: JobRef) -> str:
         assert self.gate.wait(60)

@@ -2,10 +2,9 @@
 
 Each rank computes by itself and reduces its gradients in buckets beside the backward pass. A collective ends on
 all ranks at once, after the last one has entered it and the data were moved. Every kernel's time scatters, each
-rank has a speed of its own, each job another mood, and each rank's clock another zero.
+rank has a speed of its own, and each rank's clock another zero.
 
-The exports have the tables of a real one: `schema/*.sql` name their sources. The NVTX ranges are those of
-PyTorch's `emit_nvtx` (`name, op_id = 1234`), or XLA's.
+The exports have the tables of a real one: `schema/*.sql` name their sources.
 """
 
 from __future__ import annotations
@@ -35,19 +34,14 @@ BACKWARD = (
 OPTIMIZER = "void multi_tensor_apply_kernel<transformer_engine::multi_tensor_adam::AdamFunctorMaster<float>>"
 REDUCE = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__, op_id = {}"
-STEP_END = "Optimizer.step#FusedAdam.step, op_id = {}"
-XLA_STEP = "XlaModule:#hlo_module=jit_train_step,program_id=7#"
 
 
 @dataclass
 class Recorded:
-    """What the profiler saw of one rank. Times are in ns: (start, end, name, stream, correlation id)."""
+    """What the profiler saw of one rank. Times are in ns: (start, end, name of the kernel)."""
 
-    kernels: list[tuple[int, int, str, int, int]] = field(default_factory=list)
-    copies: list[tuple[int, int, int]] = field(default_factory=list)
-    calls: list[tuple[int, str, int]] = field(default_factory=list)
-    ranges: list[tuple[int, int, str]] = field(default_factory=list)
+    kernels: list[tuple[int, int, str]] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
 
 
 class _Rank:
@@ -56,59 +50,43 @@ class _Rank:
         self.now = float(10_000 * MS + rng.randrange(9_000 * MS))
         self.ready = self.now
         self._rng, self._speed = rng, speed
-        self._correlation = 100
-
-    def next_correlation(self) -> int:
-        self._correlation += 1
-        return self._correlation
 
     def compute(self, name: str, ms: float) -> None:
         self.now += self._rng.uniform(2_000, 6_000)
         took = ms * MS * self._speed * self._rng.gauss(1, 0.01)
-        self._launch(self.now, self.now + took, name, 7)
+        self._launch(self.now, self.now + took, name)
         self.now += took
 
     def collective(self, since: float, until: float, name: str) -> None:
-        self._launch(since, until, name, 20)
+        self._launch(since, until, name)
         self.ready = until
 
     def load(self) -> None:
-        begin = self.now
         self.now += 0.3 * MS * self._rng.gauss(1, 0.05)
-        self.recorded.ranges.append((int(begin), int(self.now), LOADER.format(self.next_correlation())))
-        correlation = self.next_correlation()
-        self.recorded.calls.append((int(self.now), "cudaMemcpyAsync_v3020", correlation))
-        self.recorded.copies.append((int(self.now) + 2_000, int(self.now) + 52_000, correlation))
+        self.recorded.copies.append((int(self.now) + 2_000, int(self.now) + 52_000))
         self.now += 52_000
 
-    def _launch(self, start: float, end: float, name: str, stream: int) -> None:
-        correlation = self.next_correlation()
-        self.recorded.calls.append((int(start) - 1_500, "cudaLaunchKernelExC_v11060", correlation))
-        self.recorded.kernels.append((int(start), int(end), name, stream, correlation))
+    def _launch(self, start: float, end: float, name: str) -> None:
+        self.recorded.kernels.append((int(start), int(end), name))
 
 
-def simulate(seed: str, *, marks: str = "optimizer", ranks: int = RANKS) -> list[Recorded]:
-    """One job. Jobs whose seeds begin with the same word run on the same GPUs: `a good`, `a now`."""
-    gpus, rng = random.Random(seed.split()[0]), random.Random(seed)
-    speeds = [gpus.gauss(1, 0.004) for _ in range(ranks)]
-    mood, network = rng.gauss(1, 0.002), rng.gauss(1, 0.01)
-    members = [_Rank(rng, speed * mood * rng.gauss(1, 0.001)) for speed in speeds]
+def simulate(ranks: int = RANKS) -> list[Recorded]:
+    """What the profiler saw of each rank."""
+    rng = random.Random("a job")
+    members = [_Rank(rng, rng.gauss(1, 0.004)) for _ in range(ranks)]
     zeros = [member.now for member in members]
 
     def together(name: str, ms: float) -> None:
         """A collective: it ends everywhere at once, each clock counted from its own zero."""
         since = [max(member.now, member.ready) for member in members]
         last = max(at - zero for at, zero in zip(since, zeros, strict=True))
-        took = ms * MS * network * rng.gauss(1, 0.02)
+        took = ms * MS * rng.gauss(1, 0.02)
         for member, at, zero in zip(members, since, zeros, strict=True):
             member.collective(at, zero + last + took, name)
 
     for _ in range(STEPS):
         for member in members:
-            begin = member.now
             member.load()
-            if marks == "xla":
-                member.recorded.ranges.append((int(begin), int(member.now) + 60 * MS, XLA_STEP))
             for _ in range(LAYERS):
                 for name, ms in FORWARD:
                     member.compute(name, ms)
@@ -119,11 +97,7 @@ def simulate(seed: str, *, marks: str = "optimizer", ranks: int = RANKS) -> list
             together(REDUCE, 6.0)
         for member in members:
             member.now = member.ready
-            begin = member.now
             member.compute(OPTIMIZER, 1.5)
-            if marks == "optimizer":
-                said = STEP_END.format(member.next_correlation())
-                member.recorded.ranges.append((int(begin) - 5_000, int(member.now) + 1_000, said))
         together(GATHER, 5.0)
         for member in members:
             member.now = member.ready + 3_000
@@ -176,10 +150,8 @@ def new_export(path: Path, version: str = "2026_2") -> sqlite3.Connection:
 
 
 COLUMNS = {
-    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "demangledName", "shortName"),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end", "deviceId", "correlationId", "globalPid", "bytes", "copyKind"),
-    "CUPTI_ACTIVITY_KIND_RUNTIME": ("start", "end", "globalTid", "correlationId", "nameId"),
-    "NVTX_EVENTS": ("start", "end", "eventType", "text", "textId", "globalTid"),
+    "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId", "globalPid", "demangledName", "shortName"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": ("start", "end", "deviceId", "globalPid", "bytes", "copyKind"),
     "StringIds": ("id", "value"),
     "TARGET_INFO_SYSTEM_ENV": ("name", "value"),
     "TARGET_INFO_GPU": ("id", "name"),
@@ -211,16 +183,9 @@ def export(
     for at, one in enumerate(recorded):
         gpu, pid = device + at, 0x1000000000000 + (4000 + at) * 0x1000000
         rows["CUPTI_ACTIVITY_KIND_KERNEL"] += [
-            (s, e, gpu, stream, c, pid, number(n), number(n)) for s, e, n, stream, c in one.kernels
+            (s, e, gpu, pid, number(n), number(n)) for s, e, n in one.kernels
         ]
-        rows["CUPTI_ACTIVITY_KIND_MEMCPY"] += [(s, e, gpu, c, pid, 1 << 20, 1) for s, e, c in one.copies]
-        rows["CUPTI_ACTIVITY_KIND_RUNTIME"] += [
-            (s, s + 1_200, pid + 1, c, number(n)) for s, n, c in one.calls
-        ]
-        rows["NVTX_EVENTS"] += [
-            (s, e, 59, *((None, number(n)) if "XlaModule" in n else (n, None)), pid + 1)
-            for s, e, n in one.ranges
-        ]
+        rows["CUPTI_ACTIVITY_KIND_MEMCPY"] += [(s, e, gpu, pid, 1 << 20, 1) for s, e in one.copies]
     rows["StringIds"] = [(number, name) for name, number in names.items()]
     rows["TARGET_INFO_SYSTEM_ENV"] = [("Hostname", host), *ENVIRONMENT]
     rows["TARGET_INFO_GPU"] = [(n, "NVIDIA H100 80GB HBM3") for n in range(8)]

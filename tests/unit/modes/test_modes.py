@@ -170,8 +170,8 @@ def test_without_the_moment_of_its_submission_no_file_is_the_jobs_own() -> None:
     ("variant", "words"),
     [
         ("{what: x, steps: 25}", "only of a variant with"),
-        ("{what: x, profiles: {folder: f, steps: 5, name: n}}", "give either ranks"),
-        ("{what: x, profiles: {folder: f, steps: 5, name: n, kinds: [a]}}", "needs a group"),
+        ("{what: x, profiles: {folder: f, name: n}}", "give either ranks"),
+        ("{what: x, profiles: {folder: f, name: n, kinds: [a]}}", "needs a group"),
     ],
 )
 def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, variant: str, words: str) -> None:

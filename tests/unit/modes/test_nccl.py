@@ -206,8 +206,8 @@ def test_the_digest_is_the_same_whatever_the_pieces(
     trace.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nccl, "LONGEST_LINE", 250)
-        report = nccl.run([str(trace)], float("inf"), block)
-        assert report == nccl.run([str(trace)], float("inf"))
+        report = nccl.run(str(trace), float("inf"), block)
+        assert report == nccl.run(str(trace), float("inf"))
     assert report["done"]
     assert report["counts"]["lines"] <= data.count(b"\n") + 1
 
@@ -215,20 +215,20 @@ def test_the_digest_is_the_same_whatever_the_pieces(
 def test_a_trace_that_takes_too_long_is_not_done(tmp_path: Path) -> None:
     trace = tmp_path / "log"
     trace.write_bytes(Trace().whole())
-    report = nccl.run([str(trace)], -1.0)
+    report = nccl.run(str(trace), -1.0)
     assert not report["done"]
-    assert report["files"] == [[str(trace), trace.stat().st_size, 0]]
+    assert (report["size"], report["read"]) == (trace.stat().st_size, 0)
 
 
 def test_a_last_line_without_its_end_is_not_read(tmp_path: Path) -> None:
     trace = tmp_path / "log"
     whole = Trace().whole()
     trace.write_bytes(whole[:-20])
-    report = nccl.run([str(trace)], float("inf"))
+    report = nccl.run(str(trace), float("inf"))
     assert report["done"]
-    assert report["files"] == [[str(trace), len(whole) - 20, whole.rindex(b"\n", 0, -1) + 1]]
+    assert (report["size"], report["read"]) == (len(whole) - 20, whole.rindex(b"\n", 0, -1) + 1)
     trace.write_bytes(whole)
-    assert nccl.run([str(trace)], float("inf"))["counts"]["calls"] == report["counts"]["calls"] + 1
+    assert nccl.run(str(trace), float("inf"))["counts"]["calls"] == report["counts"]["calls"] + 1
 
 
 @pytest.mark.parametrize("kind", ["none", "folder", "pipe"])
@@ -297,5 +297,5 @@ def test_handles_beyond_the_room_are_counted(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_line_without_end_costs_little_and_hides_nothing_after_it(tmp_path: Path, garbage: bytes) -> None:
     trace = tmp_path / "log"
     trace.write_bytes(garbage * 4 + b"\n" + Trace().whole())
-    report = nccl.run([str(trace)], float("inf"))
+    report = nccl.run(str(trace), float("inf"))
     assert report["counts"]["calls"] == 400

@@ -21,7 +21,7 @@ from tests.unit.modes.test_nccl import REAL
 def answer(data: bytes, **changes: Any) -> bytes:
     digest = Digest()
     digest.feed(data)
-    rest = {"files": [["log", len(data), len(data)]], "done": True}
+    rest = {"size": len(data), "read": len(data), "done": True}
     return json.dumps({**digest.report(), **rest, **changes}).encode()
 
 
@@ -177,7 +177,7 @@ def test_what_could_not_be_told_apart_is_no_pass() -> None:
     whole = Trace().whole()
     found = json.loads(answer(whole))
     ranks = [[*row[:4], None, *row[5:]] if number == 3 else row for number, row in enumerate(found["ranks"])]
-    unread = digest_of(whole, done=False, files=[["log", 2000, 1000]])
+    unread = digest_of(whole, done=False, size=2000, read=1000)
     assert trace_problems(unread, 16, 2) == ["the trace was not read to its end: 1000 bytes of at least 2000"]
     digest = digest_of(whole, ranks=ranks, untracked_calls=7, other_ranks=5)
     assert trace_problems(digest, 16, 2, "IB") == [

@@ -14,14 +14,14 @@ from plugins.base.errors import ConfigError
 from plugins.modes import nsys
 from plugins.modes.profiles import MOST_BYTES, read_profiles, shares_svg, table
 from tests.hostile import COMMAND, MARKUP, OBEYED
-from tests.unit.modes.simulator import STEPS, export, simulate
+from tests.unit.modes.simulator import export, simulate
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the program prints for a job."""
     path = tmp_path_factory.mktemp("export") / "a.sqlite"
-    profiles = nsys.digest(str(export(path, *simulate("a good"))), STEPS)
+    profiles = nsys.digest(str(export(path, *simulate())))
     return {
         "version": 1,
         "profiles": profiles,
@@ -57,18 +57,8 @@ def test_a_text_that_is_no_digest_is_one_error(text: bytes, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("where", "value"),
-    [("gap", -1), ("gap", 5), ("gap", 1.5), ("gap", "5"), ("gap", None), ("length", 1 << 63), ("speed", 1)],
-)
-def test_a_step_whose_shares_contradict_each_other_is_refused(
-    printed: dict[str, Any], where: str, value: object
-) -> None:
-    changed = copy.deepcopy(printed)
-    changed["profiles"][0]["steps"][1][where] = value
-    with pytest.raises(ConfigError, match=r"profiles\.0\.steps\.1"):
-        read_profiles(encoded(changed), "here")
-
-
-@pytest.mark.parametrize(("where", "value"), [("count", 0), ("steps", []), ("host", 7), ("host", "x" * 500)])
+    [("gap", -1), ("gap", 1.5), ("gap", "5"), ("gap", None), ("other", 1 << 63), ("speed", 1), ("host", 7), ("host", "x" * 500)],
+)  # fmt: skip
 def test_a_profile_with_a_wrong_value_is_refused(printed: dict[str, Any], where: str, value: object) -> None:
     changed = copy.deepcopy(printed)
     changed["profiles"][0][where] = value
@@ -78,17 +68,16 @@ def test_a_profile_with_a_wrong_value_is_refused(printed: dict[str, Any], where:
 
 def test_the_table_shows_shares_and_what_is_doubtful(printed: dict[str, Any]) -> None:
     changed = copy.deepcopy(printed)
-    changed["profiles"][1]["remarks"] = ["4 of 5 steps are told apart"]
+    changed["profiles"][1]["remarks"] = ["3 records are left out"]
     lines = table(read_profiles(encoded(changed), "here").profiles).splitlines()
-    assert re.fullmatch(r"node07 GPU 0 +0\.09\d\d +87\.\d% +12\.\d% +0\.1% +0\.4%", lines[1])
-    assert "steps by: end of NVTX range Optimizer.step#FusedAdam.step" in lines
-    assert lines[-1] == "node07 GPU 1: 4 of 5 steps are told apart"
+    assert re.fullmatch(r"node07 GPU 0 +0\.5\d\d\d +8\d\.\d% +1\d\.\d% +0\.1% +0\.\d%", lines[1])
+    assert lines[-1] == "node07 GPU 1: 3 records are left out"
 
 
-def test_the_plot_stacks_each_step(printed: dict[str, Any]) -> None:
+def test_the_plot_stacks_each_rank(printed: dict[str, Any]) -> None:
     root = ET.fromstring(shares_svg(read_profiles(encoded(printed), "here").profiles))
     bars = [rect for rect in root if rect.tag.endswith("rect") and rect.get("height") == "16"]
-    assert len(bars) == 4 * (STEPS - 1) * 4
+    assert len(bars) == 4 * 4
     widths = [sum(float(rect.get("width", 0)) for rect in bars[n : n + 4]) for n in range(0, len(bars), 4)]
     assert max(widths) == pytest.approx(550, abs=0.5)
     assert min(widths) > 500
@@ -98,7 +87,7 @@ def test_the_plot_stacks_each_step(printed: dict[str, Any]) -> None:
 def test_texts_of_a_report_are_shown_harmless(printed: dict[str, Any], text: str) -> None:
     changed = copy.deepcopy(printed)
     for one in changed["profiles"]:
-        one |= {"host": text, "steps_by": text, "remarks": [text], "file": text}
+        one |= {"host": text, "remarks": [text], "file": text}
     profiles = read_profiles(encoded(changed), "here").profiles
     for shown in (table(profiles), shares_svg(profiles)):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", shown)

@@ -39,7 +39,7 @@ RECIPES = [
 MODULES = {
     "fixtures": "options session site",
     "fixtures.backends": "redaction section this_machine",
-    "fixtures.session": "choices choosing hooks plugins selection",
+    "fixtures.session": "choices choosing plugins selection",
     "plugins": "base isolation judging logs recipes record suite",
     "plugins.base": "errors words yaml_text yamlfile",
     "plugins.judging": "choice",

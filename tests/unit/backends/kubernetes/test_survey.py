@@ -241,7 +241,7 @@ def test_the_contexts_of_a_kubeconfig(tmp_path: Path) -> None:
     )
     document["contexts"].append({"name": "there", "context": context})
     path.write_text(yaml.safe_dump(document))
-    assert contexts(str(path), "here") == ({"here": "", "there": "runs"}, "here")
+    assert contexts(str(path)) == ({"here": "", "there": "runs"}, "here")
 
 
 def test_a_context_that_does_not_exist_is_an_error_with_those_that_do(tmp_path: Path) -> None:

@@ -18,12 +18,11 @@ from fixtures.backends.ssh import files
 from fixtures.backends.ssh.connection import SshConnection
 from plugins.base.errors import Infrastructure, SiteError, SubmitError, Unreachable
 from plugins.modes import nsys
-from plugins.modes.artefacts import parse_artefacts
 from plugins.recipes.cases import Case
 from plugins.record.job import JobRef
 from tests.unit import examples
 from tests.unit.backends.slurm.login import Login
-from tests.unit.modes.simulator import STEPS, export, simulate
+from tests.unit.modes.simulator import export, simulate
 
 SAVE = examples.case("8b-checkpoint-bf16-16gpus")
 LOAD = examples.case("8b-checkpoint-load-bf16-16gpus")
@@ -185,9 +184,7 @@ def test_a_recipe_that_is_not_selected_is_left_to_a_sweep(login: Saving) -> None
 def test_the_files_are_found_with_the_room_that_is_left(login: Saving) -> None:
     login.save()
     login.tool("df", 'echo "Avail"; echo 12345')
-    text, whole = login.slurm.examine(SAVE, login.job(), "")
-    found = parse_artefacts(text)
-    assert whole
+    found = login.slurm.examine(SAVE, login.job())
     assert {file.name for file in found.files} == {f"{CHECKPOINT}/weights/{name}" for name in FILES}
     assert (found.folder, found.free) == (f"{login.folder}/{BELOW}", 12345)
 
@@ -196,7 +193,7 @@ def test_the_files_are_found_with_the_room_that_is_left(login: Saving) -> None:
 def test_files_of_a_job_whose_folder_nobody_knows_cannot_be_found(login: Saving, mode: str) -> None:
     case = examples.case(f"8b-{mode}-bf16-16gpus")
     with pytest.raises(Infrastructure, match="nobody knows the folder of its job"):
-        login.slurm.examine(case, login.job(""), "")
+        login.slurm.examine(case, login.job(""))
     assert login.scripts == []
 
 
@@ -206,7 +203,7 @@ def test_a_login_node_without_python_is_told_at_once(login: Saving, monkeypatch:
     login.stage.mkdir()
     login.tool("python3", "echo 'bash: python3: command not found' >&2; exit 127")
     with pytest.raises(Infrastructure, match="status 127: bash: python3: command not found") as caught:
-        login.slurm.examine(case, login.job(), "")
+        login.slurm.examine(case, login.job())
     # It would be asked again.
     assert not isinstance(caught.value, Unreachable)
 
@@ -247,28 +244,44 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Login:
     return Login(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("digested", [True, False])
-def test_each_report_is_digested_once(node: Login, tmp_path: Path, digested: bool) -> None:
+@pytest.mark.parametrize("digested", [0, 3, 8])
+def test_each_report_is_digested_or_said_to_have_no_digest(
+    node: Login, tmp_path: Path, digested: int
+) -> None:
     folder = node.stage / "experiments" / "x"
     (folder / "nsys_profile").mkdir(parents=True)
     (node.stage / f".{PROFILED}").touch()
-    for rank in range(8):
-        (folder / "nsys_profile" / f"profile_{rank}{LONG}.nsys-rep").write_bytes(b"x" * 5000)
-    (first, *_) = nsys.digest(str(export(tmp_path / "a.sqlite", *simulate("a good"))), STEPS)
-    first["file"] = f"profile_0{LONG}.nsys-rep"[:120]
-    answer = json.dumps({"version": 1, "profiles": [first] if digested else [], "errors": []})
+    names = [f"profile_{rank}{LONG}.nsys-rep" for rank in range(8)]
+    for name in names:
+        (folder / "nsys_profile" / name).write_bytes(b"x" * 5000)
+    (profile, *_) = nsys.digest(str(export(tmp_path / "a.sqlite", *simulate())))
+    profiles = [profile | {"file": name[:120]} for name in names[:digested]]
+    errors = [{"file": name[:120], "error": "is cut off"} for name in names[digested:]]
+    answer = json.dumps({"version": 1, "profiles": profiles, "errors": errors})
     node.tool("nsys")
-    node.tool("python3", f"echo {shlex.quote(answer)}")
-    backend = node.backend(examples.llama3())
+    node.tool("python3", f"echo {shlex.quote(answer)}; printf '%s\\n' \"$@\" >{node.root}/asked")
     job = JobRef(PROFILE.recipe, PROFILE.id, PROFILED, JOB, str(folder))
-    known, whole, asked = "", False, 0
-    while not whole:
-        known, whole = backend.examine(PROFILE, job, known)
-        asked += 1
-        assert asked <= 9
-    found = parse_artefacts(known)
-    assert len({profile.file for profile in found.profiles}) == (8 if digested else 0)
-    assert len(found.notes) == (0 if digested else 8)
+    found = node.backend(examples.llama3()).examine(PROFILE, job)
+    asked = (node.root / "asked").read_text().splitlines()
+    assert sorted(Path(path).name for path in asked[-8:]) == names
+    assert (len(found.files), len(found.profiles), len(found.notes)) == (8, digested, 8 - digested)
+
+
+def test_reports_are_not_digested_before_all_are_there_or_without_nsys(node: Login) -> None:
+    folder = node.stage / "experiments" / "x"
+    (folder / "nsys_profile").mkdir(parents=True)
+    (node.stage / f".{PROFILED}").touch()
+    backend, job = (
+        node.backend(examples.llama3()),
+        JobRef(PROFILE.recipe, PROFILE.id, PROFILED, JOB, str(folder)),
+    )
+    for rank in range(8):
+        assert backend.examine(PROFILE, job).notes == ()
+        (folder / "nsys_profile" / f"profile_{rank}.nsys-rep").write_bytes(b"x" * 5000)
+    [note] = backend.examine(PROFILE, job).notes
+    assert note.startswith(
+        "the profiles have no digest: status 127: nsys is not on the PATH of a login shell"
+    )
 
 
 PGLE = examples.case("70b-profile-fp8-64gpus", "maxtext_llama2")
@@ -299,7 +312,7 @@ def test_a_job_of_another_session_that_writes_the_same_reports_is_waited_out(nod
         backend.submit(PGLE, OWN + PGLE.id)
     assert not (node.root / "seen").exists()
     with pytest.raises(SiteError, match=re.escape(said)):
-        backend.examine(PGLE, JobRef(PGLE.recipe, PGLE.id, OWN + PGLE.id, "16", "/logs"), "")
+        backend.examine(PGLE, JobRef(PGLE.recipe, PGLE.id, OWN + PGLE.id, "16", "/logs"))
 
 
 @pytest.mark.parametrize(
