@@ -26,7 +26,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
 from plugins.record.stored import summary_as_json
 from plugins.record.summary import SCHEMA, Summary
-from plugins.record.verdict import Kind, Outcome
+from plugins.record.verdict import Kind, LeftOut, Outcome
 from plugins.reports.checkout import PUBLISHED, VERSION
 from plugins.reports.gate import CODES, exit_code, overall
 from plugins.reports.terminal import print_table
@@ -195,13 +195,19 @@ def _summary(sight: Sight, options: argparse.Namespace) -> Summary:
         totals={kind: counts[kind] for kind in Kind},
         gpu_hours=0.0,
         repeated=None,
-        left_out=(),
+        left_out=tuple(_left_out(sight)),
         commit=None,
         dirty=None,
         versions={"pacemark": VERSION, "python": python_version()},
         files={},
         cases=records,
     )
+
+
+def _left_out(sight: Sight) -> Iterator[LeftOut]:
+    """What was not judged, for the record and the page."""
+    for name, reason in {**sight.questions, **sight.unread, **sight.others}.items():
+        yield LeftOut(recipe=name, reason=reason, cases=1, ids=())
 
 
 def _print(sight: Sight, summary: Summary, file: TextIO) -> None:

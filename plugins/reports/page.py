@@ -89,7 +89,7 @@ class CaseView:
     @cached_property
     def parts(self) -> tuple[str, str, str, int]:
         """Recipe, size, dtype and number of GPUs."""
-        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:\..+)?", self.id)
+        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:[.#].+)?", self.id)
         if match is None:
             return self.id, "", "", 0
         return match[1], match[2], match[3], int(match[4])
@@ -327,7 +327,9 @@ def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
     groups: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
     for case in cases:
         recipe, size, dtype, gpus = case.parts
-        groups.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
+        row = groups.setdefault(recipe, {}).setdefault((size, dtype), {})
+        # Of several jobs of a case, the worst is shown.
+        row[gpus] = min(row.get(gpus, case), case, key=_rank)
     matrices = []
     for recipe, rows in groups.items():
         scales = sorted({gpus for row in rows.values() for gpus in row})

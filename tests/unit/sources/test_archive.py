@@ -173,5 +173,10 @@ def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.Capture
     tree = upstream.write_tree(tmp_path / "exp", FILES)
     page, junit = tmp_path / "report.html", tmp_path / "junit.xml"
     main(["judge", str(tree), "--html", str(page), "--junit", str(junit)])
-    assert "gpt_oss/120b-bf16-64gpus#4702" in page.read_text()
+    html = page.read_text()
+    assert "gpt_oss/120b-bf16-64gpus#4702" in html
+    assert "left out: was profiled by llmb-config_4709.yaml" in html
+    # The matrix has a cell for both jobs of a case, and shows the worse one.
+    matrix = html.partition('id="matrix"')[2].partition("</section>")[0]
+    assert [f"job {job}," in matrix for job in (4701, 4702)] == [False, True]
     assert 'failures="5" errors="2"' in junit.read_text()
