@@ -82,6 +82,14 @@ def test_logs_of_a_gpu_that_nobody_names_are_not_recorded(site: Site) -> None:
     assert not site.own.exists()
 
 
+def test_a_plan_is_of_the_gpu_and_release_that_a_site_of_logs_names(site: Site) -> None:
+    site.file.write_text('site: lab\nreplay: {gpu: gb300, release: "26.06.01"}\n')
+    run = pacemark("suites/qwen3", "--plan", "--site", str(site.file), results=site.folder / "results")
+    assert run.status == 0, run.out
+    assert "qwen3/235b-bf16-256gpus " in run.out
+    assert "6 case(s) on site lab" in run.out
+
+
 def test_allure_shows_labels_steps_attachments_and_links(site: Site) -> None:
     site.file.write_text("site: lab\nreplay: {gpu: h100}\n")
     site.own.mkdir()

@@ -54,7 +54,7 @@ def candidate(key: str, release: str, gpu: str) -> Candidate:
 
 
 def whole_size(of: Candidate) -> str:
-    return of.case.model_name.removesuffix("-proxy")
+    return of.case.model_name.partition("-proxy")[0]
 
 
 def experiment(of: Candidate) -> str:
