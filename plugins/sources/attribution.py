@@ -6,7 +6,7 @@ What stays open after all three is a question for the user, never a guess.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from plugins.logs import Log
 from plugins.recipes.cases import DTYPES
 from plugins.record.baseline import Statistic
 from plugins.sources.jobs import FoundJob, LaunchConfig
-from plugins.sources.registry import Candidate, PathRules, Registry, names
+from plugins.sources.registry import Candidate, Named, PathRules, Registry, names
 
 _SHOWN = 6
 _TELLING = {
@@ -77,7 +77,6 @@ class Attributor:
     def __init__(self, candidates: Iterable[Candidate], registry: Registry, asked: Asked) -> None:
         self._asked, self._registry = asked, registry
         self.candidates = [candidate for candidate in candidates if asked.fits(candidate)]
-        self._known: dict[object, list[str]] = {}
 
     @cached_property
     def _rules(self) -> PathRules:
@@ -96,23 +95,30 @@ class Attributor:
         if job.record is not None:
             return self._of_record(job)
         pool = [each for each in self.candidates if each.recipe.file.log in logs]
-        by_path = [
-            each
-            for each in pool
-            if each.recipe.file.replay in named and names(each, named[each.recipe.file.replay])
-        ]
+        by_path = [each for each in pool if _is_named(each, named)]
         if job.config is not None:
-            listed = [each for each in pool if fits(each, job.config)]
-            if not listed:
-                return Attribution(job, question=_unknown(job, job.config))
-            stated = [each for each in listed if not self._against(each, job)] or listed
-            named_too = [each for each in stated if each in by_path] or stated
-            return self._one(job, named_too, job.config_base)
+            return self._by_config(job, job.config, pool, by_path)
+        return self._by_log(job, pool, by_path)
+
+    def _by_config(
+        self, job: FoundJob, config: LaunchConfig, pool: Sequence[Candidate], by_path: Sequence[Candidate]
+    ) -> Attribution:
+        """The case that the launcher's file states. The log and its path decide only what that leaves open."""
+        listed = [each for each in pool if fits(each, config)]
+        if not listed:
+            return Attribution(job, question=_unknown(job, config))
+        stated = [each for each in listed if not self._against(each, job)] or listed
+        return self._one(job, [each for each in stated if each in by_path] or stated, job.config_base)
+
+    def _by_log(self, job: FoundJob, pool: Sequence[Candidate], by_path: Sequence[Candidate]) -> Attribution:
+        """The case that the log states and its path names; else that which the log states; else that which its path names."""
+        assert job.log is not None
+        logs = job.log.logs
         stated = [each for each in pool if not self._against(each, job)]
-        identified = [each for each in stated if stated_by(each.case, logs[each.recipe.file.log])["model"]]
         both = [each for each in stated if each in by_path]
         if both:
             return self._one(job, both, "the log and its path")
+        identified = [each for each in stated if stated_by(each.case, logs[each.recipe.file.log])["model"]]
         if identified:
             return self._one(job, identified, "the log, and not by its path" if job.id else "the log")
         if self._asked.case:
@@ -159,6 +165,12 @@ class Attributor:
         words = f"states {stated}" if stated else "states nothing of its model, and its path names no case"
         of = f" with {asked}" if asked else ""
         return f"no case{of} fits: it {words}; --case CASE judges it as one (`pacemark cases` lists them)"
+
+
+def _is_named(candidate: Candidate, named: Mapping[str, Named]) -> bool:
+    """Whether the path of a log names this case, by what the rules for paths read in it."""
+    rule = candidate.recipe.file.replay
+    return rule is not None and rule in named and names(candidate, named[rule])
 
 
 def contradiction(candidate: Candidate, log: Log, baselines: Path, started: Started = UNKNOWN) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,50 +13,51 @@ import pytest
 from backports import zstd
 
 from pacemark.__main__ import main
-from plugins.sources.registry import Candidate
 from tests.unit.sources import upstream
-from tests.unit.sources.upstream import TOP, candidate, job, log_name, text
+from tests.unit.sources.upstream import OLD, TOP, job, log_name, of, text
 
-OLD = "26.06.01"
-GPT = candidate("gpt_oss/120b-bf16-64gpus", OLD, "gb200")
-KIMI = candidate("kimi_k2/1t-mxfp8-256gpus", OLD, "gb300")
-LLAMA = candidate("llama3/405b-nvfp4-256gpus", OLD, "gb200")
-PROXY = candidate("deepseek_v3/671b-proxy-mxfp8-64gpus", OLD, "gb200")
-QWEN = candidate("qwen3/30b-bf16-8gpus", OLD, "gb300")
-NANO = candidate("nemotron3/30b-mxfp8-8gpus", OLD, "gb300")
-HYBRID = candidate("nemotron_h/56b-fp8_cs-64gpus", OLD, "h100")
-CUT = text(KIMI)[: len(text(KIMI)) // 2]
 MICRO = {"workload_info": {"workload_type": "microbenchmark"}}
-# The job, its case, its logs, what its launcher says otherwise, and what is said of it.
-JOBS: list[tuple[int, Any, list[bytes], dict[str, Any], str]] = [
-    (4701, GPT, [text(GPT)], {}, "passed"),
-    (4702, GPT, [text(GPT, 1.2)], {}, "too slow"),
-    (4703, KIMI, [CUT, text(KIMI)], {}, "passed"),
-    (4704, KIMI, [CUT], {}, "invalid run"),
-    (4705, LLAMA, [text(LLAMA)], {}, "passed"),
-    (4706, LLAMA, [text(LLAMA, 1.001)], {}, "passed"),
-    (4707, PROXY, [text(PROXY)], {}, "no baseline"),
-    (4708, QWEN, [text(QWEN)], {}, "no baseline"),
-    (4709, NANO, [text(NANO)], {"job_config": {"profile_enabled": True}}, "no published pace"),
-    (4710, NANO, [text(NANO, 1.3)], {}, "too slow"),
-    (
-        4711,
-        HYBRID,
-        [b"Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n"],
-        {},
-        "invalid run",
-    ),
-    (4712, HYBRID, [text(HYBRID)], {"workload_info": {"gsw_version": "25.12"}}, "not judged"),
-    (4713, HYBRID, [], {}, "not judged"),
-    (4714, LLAMA, [text(QWEN)], {}, "invalid run"),
-    (4715, QWEN, [b"# nThread 1 nGpus 1 minBytes 8\n"], MICRO, "no published pace"),
-]
-FILES = {
-    name: data
-    for number, of, logs, changed, _ in JOBS
-    for name, data in job(of, number, logs, **changed).items()
+
+
+@cache
+def jobs() -> list[tuple[int, str, list[bytes], dict[str, Any]]]:
+    """Of each job its id, its case, its logs, and what its launcher says otherwise."""
+    kimi = text(of("kimi"))
+    oom = b"Traceback (most recent call last):\nRuntimeError: CUDA out of memory\n"
+    return [
+        (4701, "gpt", [text(of("gpt"))], {}),
+        (4702, "gpt", [text(of("gpt"), 1.2)], {}),
+        (4703, "kimi", [kimi[: len(kimi) // 2], kimi], {}),
+        (4704, "kimi", [kimi[: len(kimi) // 2]], {}),
+        (4705, "llama", [text(of("llama"))], {}),
+        (4706, "llama", [text(of("llama"), 1.001)], {}),
+        (4707, "proxy", [text(of("proxy"))], {}),
+        (4708, "qwen", [text(of("qwen"))], {}),
+        (4709, "nano", [text(of("nano"))], {"job_config": {"profile_enabled": True}}),
+        (4710, "nano", [text(of("nano"), 1.3)], {}),
+        (4711, "hybrid", [oom], {}),
+        (4712, "hybrid", [text(of("hybrid"))], {"workload_info": {"gsw_version": "25.12"}}),
+        (4713, "hybrid", [], {}),
+        (4714, "llama", [text(of("qwen"))], {}),
+        (4715, "qwen", [b"# nThread 1 nGpus 1 minBytes 8\n"], MICRO),
+    ]
+
+
+@cache
+def tree() -> dict[str, bytes]:
+    """The files of all these jobs."""
+    made = [job(of(name), number, logs, **changed) for number, name, logs, changed in jobs()]
+    return {name: data for files in made for name, data in files.items()}
+
+
+EXPECTED = {
+    **dict.fromkeys((4701, 4703, 4705, 4706), "passed"),
+    **dict.fromkeys((4702, 4710), "too slow"),
+    **dict.fromkeys((4704, 4711, 4714), "invalid run"),
+    **dict.fromkeys((4707, 4708), "no baseline"),
+    **dict.fromkeys((4709, 4715), "no published pace"),
+    **dict.fromkeys((4712, 4713), "not judged"),
 }
-EXPECTED = {number: verdict for number, *_, verdict in JOBS}
 
 
 def judged(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], int]:
@@ -76,12 +78,12 @@ def by_job(record: dict[str, Any]) -> dict[int, str]:
 @pytest.fixture(params=["tar", "tar.zst", "zip", "folder"])
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     path = tmp_path / f"exp.{request.param}"
-    made = upstream.tar(FILES)
+    made = upstream.tar(tree())
     if request.param == "folder":
-        upstream.write_tree(path, FILES)
+        upstream.write_tree(path, tree())
     else:
         path.write_bytes(
-            {"tar": made, "tar.zst": zstd.compress(made), "zip": upstream.zipped(FILES)}[request.param]
+            {"tar": made, "tar.zst": zstd.compress(made), "zip": upstream.zipped(tree())}[request.param]
         )
     return path
 
@@ -101,21 +103,24 @@ def test_each_job_has_its_line(source: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
-@pytest.mark.parametrize(("number", "of"), [(number, of) for number, of, *_ in JOBS[:8]])
+@pytest.mark.parametrize("number", range(4701, 4709))
 def test_a_log_by_itself_is_judged_likewise(
-    number: int, of: Candidate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = max(name for name in FILES if f"_{number}_" in name and name.endswith(".out") and "log-" in name)
+    case = of(next(name for job_id, name, *_ in jobs() if job_id == number))
+    name = max(name for name in tree() if f"_{number}_" in name and name.endswith(".out") and "log-" in name)
     path = tmp_path / Path(name).name
-    path.write_bytes(FILES[name])
-    record, _ = judged(str(path), "--gpu", of.gpu, "--release", OLD, "--case", of.case.recipe, capsys=capsys)
+    path.write_bytes(tree()[name])
+    record, _ = judged(
+        str(path), "--gpu", case.gpu, "--release", OLD, "--case", case.case.recipe, capsys=capsys
+    )
     assert by_job(record) == {number: EXPECTED[number]}
-    assert [case["id"] for case in record["cases"]] == [of.case.key]
+    assert [case["id"] for case in record["cases"]] == [case.case.key]
 
 
 def test_what_nothing_tells_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / Path(log_name(QWEN, 7)).name
-    path.write_bytes(text(QWEN))
+    path = tmp_path / Path(log_name(of("qwen"), 7)).name
+    path.write_bytes(text(of("qwen")))
     status = main(["judge", str(path)])
     assert status == 4
     out = capsys.readouterr().out
@@ -128,7 +133,7 @@ def test_what_nothing_tells_is_asked(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_log_under_two_names_is_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    upstream.write_tree(tmp_path, {**job(GPT, 7, [text(GPT)]), "copy.log": text(GPT)})
+    upstream.write_tree(tmp_path, {**job(of("gpt"), 7, [text(of("gpt"))]), "copy.log": text(of("gpt"))})
     record, status = judged(str(tmp_path), capsys=capsys)
     assert (status, len(record["cases"])) == (0, 1)
     assert record["found"]["gpt_oss/120b-bf16-64gpus"]["known"].endswith(", also in copy.log")
@@ -137,8 +142,8 @@ def test_a_log_under_two_names_is_one_job(tmp_path: Path, capsys: pytest.Capture
 def test_two_logs_of_one_attempt_are_not_guessed_between(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = log_name(GPT, 7).replace("log-lab", "log-rab")
-    upstream.write_tree(tmp_path, {**job(GPT, 7, [text(GPT)]), other: text(GPT, 1.3)})
+    other = log_name(of("gpt"), 7).replace("log-lab", "log-rab")
+    upstream.write_tree(tmp_path, {**job(of("gpt"), 7, [text(of("gpt"))]), other: text(of("gpt"), 1.3)})
     record, status = judged(str(tmp_path), capsys=capsys)
     assert (status, record["cases"]) == (4, [])
     assert "more log(s) of the same attempt" in next(iter(record["not_judged"].values()))
@@ -148,21 +153,21 @@ def test_two_logs_of_one_attempt_are_not_guessed_between(
 def test_a_link_to_a_log_of_the_archive_is_that_log(
     kind: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = log_name(GPT, 7)
-    files = {key: data for key, data in job(GPT, 7, [text(GPT)]).items() if key != name}
+    name = log_name(of("gpt"), 7)
+    files = {key: data for key, data in job(of("gpt"), 7, [text(of("gpt"))]).items() if key != name}
     target = f"{TOP}/a.log"
     if kind == tarfile.SYMTYPE:
         target = "../" * name.count("/") + "a.log"
     linked = upstream.link(f"{TOP}/{name}", target, kind)
     path = tmp_path / "exp.tar"
-    path.write_bytes(upstream.tar({**files, "a.log": text(GPT)}, linked))
+    path.write_bytes(upstream.tar({**files, "a.log": text(of("gpt"))}, linked))
     record, status = judged(str(path), capsys=capsys)
     assert (status, by_job(record), record["not_read"]) == (0, {7: "passed"}, {})
 
 
 def test_overrides_are_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed = {"job_config": {"env_overrides": {"NCCL_DEBUG": "WARN"}, "mbridge_args": ["--x=2"]}}
-    upstream.write_tree(tmp_path, job(GPT, 7, [text(GPT)], **changed))
+    upstream.write_tree(tmp_path, job(of("gpt"), 7, [text(of("gpt"))], **changed))
     record, _ = judged(str(tmp_path), capsys=capsys)
     assert record["cases"][0]["remarks"] == [
         "it was launched with NCCL_DEBUG=WARN, --x=2, by its llmb-config"
@@ -170,9 +175,9 @@ def test_overrides_are_remarked(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tree = upstream.write_tree(tmp_path / "exp", FILES)
+    source = upstream.write_tree(tmp_path / "exp", tree())
     page, junit = tmp_path / "report.html", tmp_path / "junit.xml"
-    main(["judge", str(tree), "--html", str(page), "--junit", str(junit)])
+    main(["judge", str(source), "--html", str(page), "--junit", str(junit)])
     html = page.read_text()
     assert "gpt_oss/120b-bf16-64gpus#4702" in html
     assert "left out: was profiled by llmb-config_4709.yaml" in html

@@ -7,6 +7,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,15 @@ from backports import zstd
 from pacemark.__main__ import main
 from plugins.sources import files
 from tests.unit.sources import upstream
-from tests.unit.sources.test_archive import GPT
-from tests.unit.sources.upstream import TOP, job, log_name, text
+from tests.unit.sources.upstream import TOP, job, log_name, of, text
 
-GOOD = job(GPT, 7, [text(GPT)])
+
+@cache
+def good() -> dict[str, bytes]:
+    """The files of a job that passes."""
+    return job(of("gpt"), 7, [text(of("gpt"))])
+
+
 LOG = "log-x.run_8_0.out"
 
 
@@ -31,7 +37,7 @@ def member(name: str, data: bytes = b"", size: int | None = None, kind: bytes = 
 
 def with_member(*members: bytes) -> bytes:
     """A whole archive, behind these."""
-    return b"".join(members) + upstream.tar(GOOD)
+    return b"".join(members) + upstream.tar(good())
 
 
 def encrypted() -> bytes:
@@ -50,11 +56,10 @@ def linked() -> bytes:
     return made.getvalue()
 
 
-TREE = upstream.tar(GOOD)
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "absolute": (lambda: with_member(member(f"/{LOG}", b"x")), "has a path that leads out of the archive"),
     "above": (lambda: with_member(member(f"../{LOG}", b"x")), "has a path that leads out of the archive"),
-    "link": (lambda: upstream.tar(GOOD, upstream.link(f"{TOP}/{LOG}", "/etc/passwd")), "is a link to /etc/passwd, which is not followed"),
+    "link": (lambda: upstream.tar(good(), upstream.link(f"{TOP}/{LOG}", "/etc/passwd")), "is a link to /etc/passwd, which is not followed"),
     "device": (lambda: with_member(member(LOG, kind=tarfile.CHRTYPE)), "is no plain file"),
     "huge": (lambda: with_member(member(LOG, size=1 << 40)), "log-x.run_8_0.out has 1,099,511,627,776 bytes by its header"),
     "large header": (lambda: with_member(member("x", b"1" * (2 << 20), kind=tarfile.XHDTYPE)), "has a header of 2,097,152 bytes"),
@@ -62,13 +67,13 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "nested": (lambda: with_member(member(LOG, upstream.tar({}))), "is a tar archive, not the text of one log"),
     "packed twice": (lambda: with_member(member(LOG, gzip.compress(gzip.compress(b"log")))), "is compressed with gzip, not the text of one log"),
     "bomb": (lambda: zstd.compress(with_member(*[member("x.py", bytes(1 << 20))] * 40)), "has more than 0 GiB when it is decompressed"),
-    "cut": (lambda: zstd.compress(TREE)[:-40], "cannot be decompressed"),
-    "cut in a member": (lambda: upstream.tar({"a.log": text(GPT)})[:9000], "is cut or damaged, and what follows is unknown"),
+    "cut": (lambda: zstd.compress(upstream.tar(good()))[:-40], "cannot be decompressed"),
+    "cut in a member": (lambda: upstream.tar({"a.log": text(of("gpt"))})[:9000], "is cut or damaged, and what follows is unknown"),
     "cut between members": (lambda: member("x.log", b"x") * 3, "is cut or damaged, and what follows is unknown"),
-    "garbage inside": (lambda: TREE[:1536] + b"?" * 512 + TREE[2048:], "is cut or damaged, and what follows is unknown"),
+    "garbage inside": (lambda: upstream.tar(good())[:1536] + b"?" * 512 + upstream.tar(good())[2048:], "is cut or damaged, and what follows is unknown"),
     "encrypted": (encrypted, "is encrypted"),
     "zip link": (linked, "is a link, which is not followed"),
-    "cut zip": (lambda: upstream.zipped(GOOD)[:-300], "is no whole zip archive"),
+    "cut zip": (lambda: upstream.zipped(good())[:-300], "is no whole zip archive"),
     "zip bomb": (lambda: upstream.zipped({f"{n}.py": bytes(1 << 20) for n in range(40)}), "has more than 0 GiB when it is decompressed"),
 }  # fmt: skip
 
@@ -99,8 +104,8 @@ def test_an_archive_that_means_harm_gets_one_line(
 def test_what_was_read_before_the_damage_is_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slow = job(GPT, 7, [text(GPT, 1.2)])
-    data = upstream.tar({**slow, "z/log-z_9_0.out": text(GPT)})
+    slow = job(of("gpt"), 7, [text(of("gpt"), 1.2)])
+    data = upstream.tar({**slow, "z/log-z_9_0.out": text(of("gpt"))})
     path = tmp_path / "exp.tar"
     path.write_bytes(data[: data.index(f"{TOP}/z/".encode()) + 5000])
     assert main(["judge", str(path)]) == 1
@@ -110,9 +115,9 @@ def test_what_was_read_before_the_damage_is_judged(
 
 
 def test_a_damaged_log_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = log_name(GPT, 8)
-    damaged = {f"{other}.gz": gzip.compress(text(GPT, 1.1))[:-30]}
-    upstream.write_tree(tmp_path, {**GOOD, **damaged, "config/llmb-config_8.yaml": b"{"})
+    other = log_name(of("gpt"), 8)
+    damaged = {f"{other}.gz": gzip.compress(text(of("gpt"), 1.1))[:-30]}
+    upstream.write_tree(tmp_path, {**good(), **damaged, "config/llmb-config_8.yaml": b"{"})
     assert main(["judge", str(tmp_path)]) == 4
     out = capsys.readouterr().out
     assert "gpt_oss/120b-bf16-64gpus  passed" in out
@@ -123,7 +128,7 @@ def test_a_damaged_log_costs_no_other(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_standard_input_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = zstd.compress(upstream.tar(GOOD))
+    data = zstd.compress(upstream.tar(good()))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert main(["judge", "-"]) == 0
     assert "1 passed" in capsys.readouterr().out

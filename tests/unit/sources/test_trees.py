@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import pytest
 
@@ -13,10 +14,17 @@ from plugins.sources.registry import Candidate
 from tests.printed.megatron_bridge import STATED, text_of
 from tests.unit.sources.upstream import log_name, registry, renamed
 
-# Every seventh, shuffled.
-CASES = [each for each in registry().candidates if each.recipe.file.log == "megatron_bridge"]
-random.Random(46).shuffle(CASES)
-SAMPLE = CASES[::7]
+COUNT = 80
+
+
+@cache
+def cases() -> list[Candidate]:
+    """All cases that Megatron-Bridge runs, shuffled."""
+    found = [each for each in registry().candidates if each.recipe.file.log == "megatron_bridge"]
+    random.Random(46).shuffle(found)
+    return found
+
+
 ANY = Asked()
 
 
@@ -35,8 +43,9 @@ def is_right(of: Candidate, said: Attribution) -> bool:
     return said.candidate is not None and of in (said.candidate, *said.alike)
 
 
-@pytest.mark.parametrize("of", SAMPLE, ids=lambda of: of.text)
-def test_a_log_finds_its_case_or_asks(of: Candidate) -> None:
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_log_finds_its_case_or_asks(number: int) -> None:
+    of = cases()[number * len(cases()) // COUNT]
     name = "log.out" if of.case.recipe == "megatron_bridge" else log_name(of, 7)
     free = attributed(of, name)
     assert is_right(of, free) or free.question.endswith(("give --gpu", "--case", "--release"))
