@@ -44,6 +44,9 @@ def asked(plan: Plan, known: Sequence[Case], where: str) -> list[Case]:
 
     Raises ConfigError, which names the file `where`, if the plan asks for what there is not.
     """
+    mistake = _of_other_releases(plan, known)
+    if mistake:
+        raise ConfigError(f"{where}: {mistake}")
     keys = [case.key for case in known]
     for pattern in plan.cases:
         if not any(fnmatchcase(key, pattern) for key in keys):
@@ -65,17 +68,23 @@ def _mistake(plan: Plan, cases: Sequence[Case]) -> str:
         unknown = next((key for key in named if key not in keys), "")
         if unknown:
             return f"{name}: {unknown} is no case of this plan; {_near(unknown, keys)}"
-    recipes = {case.recipe: case.release for case in cases}
-    for recipe, release in plan.releases.items():
-        if recipe not in recipes:
+    for recipe in plan.releases:
+        if recipe not in {case.recipe for case in cases}:
             return f"releases: the plan has no case of {recipe}"
-        if recipes[recipe] != release:
-            return (
-                f"releases: the plan asks for {recipe} {release}, and its cases are of {recipes[recipe]} here: correct the "
-                "plan, or `replay.release` in the site file if logs are judged"
-            )
     if plan.scaling is not None and not groups(cases):
         return "scaling: no two cases of the plan differ in their number of GPUs alone, so there is none"
+    return ""
+
+
+def _of_other_releases(plan: Plan, known: Sequence[Case]) -> str:
+    """Which recipe has other cases here, because the site file says another release; "" if none."""
+    for case in known:
+        release = plan.releases.get(case.recipe, case.release)
+        if case.release != release:
+            return (
+                f"releases: the plan asks for {case.recipe} {release}, and its cases are of {case.release} here: correct the "
+                "plan, or `release` in the site file, in `replay` if logs are judged"
+            )
     return ""
 
 
@@ -140,6 +149,11 @@ def decide(
         failed=failed,
         missing=missing,
         waived=tuple(_waived_case(waiver, run.cases[key]) for key, waiver in waived.items()),
+        unpublished={
+            case.key: run.cases[case.key].unpublished
+            for case in cases
+            if case.key in run.cases and run.cases[case.key].unpublished
+        },
     )
 
 
@@ -273,7 +287,8 @@ def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _lines(record: AcceptanceRecord) -> Iterator[str]:
-    yield f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
+    first = f"{record.decision.upper()}: {len(record.cases)} case(s) of the plan with SHA-256 {record.digest}"
+    yield "; ".join(filter(None, [first, record.basis]))
     for word, reasons in (("failed", record.failed), ("missing", record.missing)):
         for key, reason in reasons.items():
             yield f"{word}: {key}: {reason}"

@@ -51,6 +51,17 @@ class Shown:
     pace: float | None = None
     published: float | None = None
 
+    @property
+    def unpublished(self) -> str:
+        """What it was judged by if nobody published a number of it; "" if somebody did, or it was not judged."""
+        if self.by_range:
+            return "an expected range"
+        if self.number is not None:
+            return "an agreed number"
+        if self.recorded:
+            return "a recorded number"
+        return "nothing" if self.kind is Kind.NO_BASELINE else ""
+
     @classmethod
     def of(cls, record: CaseRecord) -> Shown:
         """What the record of a case says."""

@@ -81,7 +81,11 @@ def check_plan(run: BundledRun, records: Mapping[str, CaseRecord], findings: Exa
         findings.notes.append("no decision was made anew: not every case can be judged")
         return
     findings.decision = made.decision
-    findings.notes += [*list(acceptance_lines(made))[1:], *agreed_terms(agreed.plan)]
+    findings.notes += [
+        *filter(None, [made.basis]),
+        *list(acceptance_lines(made))[1:],
+        *agreed_terms(agreed.plan),
+    ]
 
 
 def _promised_otherwise(run: BundledRun, plan: Plan, records: Mapping[str, CaseRecord]) -> Iterator[str]:

@@ -99,8 +99,9 @@ class Launch(Strict):
     Folders: `folder` is the recipe's folder below its stage. `stage` is a folder below the site's stage for
     this recipe alone; it is given if the recipe's set-up writes files whose names other recipes use too.
 
-    `values` are names of this recipe, in addition to those of every launcher (docs/dev/recipes.md).
-    `environment_by_dtype` has the variables that only cases of a dtype get.
+    `values` are names of this recipe, in addition to those of every launcher (docs/dev/recipes.md), and so are
+    `names_by_gpu`, whose values the type of GPU decides. `environment_by_dtype` and `environment_by_size` have the
+    variables that only cases of a dtype or of a size get.
 
     Commands: `venv` activates a Python virtual environment first. `command` is one command, without `&&` or a
     pipe. `setup` runs in the recipe's folder and prints the id of a job. `job_id` is a pattern for the output
@@ -120,8 +121,10 @@ class Launch(Strict):
     command: str
     setup: str | None = None
     values: Values = {}
+    names_by_gpu: dict[ValueName, dict[str, str]] = {}
     environment: dict[str, str]
     environment_by_dtype: dict[Dtype, dict[str, str]] = {}
+    environment_by_size: dict[str, dict[str, str]] = {}
     unset: list[str] = []
     secrets: list[str] = []
     requires: list[Requirement] = []
@@ -132,13 +135,10 @@ class Launch(Strict):
     error_name: str | None = None
     batch_output: Annotated[str, AfterValidator(_of_one_job)] | None = None
 
-    def environment_of(self, dtype: str) -> dict[str, str]:
-        """The variables of a case of this dtype."""
-        environment = dict(self.environment)
-        for name, variables in self.environment_by_dtype.items():
-            if name == dtype:
-                environment |= variables
-        return environment
+    def environment_of(self, dtype: str, size: str) -> dict[str, str]:
+        """The variables of a case of this dtype and size."""
+        of_dtype = next((own for name, own in self.environment_by_dtype.items() if name == dtype), {})
+        return {**self.environment, **of_dtype, **self.environment_by_size.get(size, {})}
 
     @property
     def log_of_each_start(self) -> bool:

@@ -147,6 +147,20 @@ class Matrix(Strict):
             self._check_mode(name, variant)
         return self
 
+    @model_validator(mode="after")
+    def _launch_knows_the_cases(self) -> Self:
+        if self.launch is None:
+            return self
+        unknown = sorted({*self.launch.environment_by_size} - {group.size for group in self.cases})
+        if unknown:
+            raise ValueError(f"launch: environment_by_size: no case has the size {', '.join(unknown)}")
+        gpus = {gpu for group in self.cases for gpu in group.gpu or ["every type of GPU"]}
+        for name, by_gpu in self.launch.names_by_gpu.items():
+            missing = sorted(gpus - {*by_gpu})
+            if missing:
+                raise ValueError(f"launch: names_by_gpu: {name} has no value for {', '.join(missing)}")
+        return self
+
     def _check_mode(self, name: str, variant: Variant) -> None:
         """Raise ValueError if this variant cannot be run or judged."""
         if variant.leaves_files and self.launch is None:

@@ -5,6 +5,7 @@ Every key but `screening` is always there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -193,6 +194,16 @@ class AcceptanceRecord(Part):
     missing: Mapping[str, str]
     """What was not shown, by the case, the list of nodes or the part of the plan."""
     waived: tuple[WaivedCase, ...]
+    unpublished: Mapping[str, str]
+    """What judged a case for which nobody published a number, by the case: its expected range, a number of the parties, or nothing."""
+
+    @property
+    def basis(self) -> str:
+        """What the decision stands on besides published numbers; "" if nothing."""
+        if not self.unpublished:
+            return ""
+        judged = ", ".join(f"{count} by {by}" for by, count in Counter(self.unpublished.values()).items())
+        return f"no published number for {len(self.unpublished)} of {len(self.cases)} cases: judged {judged}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,13 +35,18 @@ REPOSITORY = LAB.parents[1]
 
 @dataclass(frozen=True)
 class Kind:
-    """A stand-in recipe: its folder here, its trainer there, its folder's name and the image on a stage, and its own part of a stage."""
+    """A stand-in recipe: its folder here, its trainer there, its folder's name and the image on a stage, and its own part of a stage.
+
+    What an installer brings is `upstream`, a folder of the archive, with Megatron-Bridge at the commit `bridge`.
+    """
 
     source: str
     trainer: str
     folder: str
     image: str
     part: str = ""
+    upstream: str = ""
+    bridge: str = ""
 
 
 KINDS = {
@@ -50,15 +55,21 @@ KINDS = {
     "maxtext_llama2": Kind(
         "recipe_maxtext", "trainer", "maxtext", "nvidia+jax+maxtext-2024.12.09.sqsh", "maxtext_llama2"
     ),
-    # All of dgxc-benchmarking as its installer leaves it: the stage is its LLMB_INSTALL.
-    "dgxc": Kind("recipe_dgxc", "trainer", "llmb_repo", "images/nvidia+nemo+26.04.01.sqsh"),
-}
+    # All of a release as its installer leaves it: the stage is its LLMB_INSTALL. 26.06.01:
+    "dgxc": Kind(
+        "recipe_dgxc", "trainer", "llmb_repo", "images/nvidia+nemo+26.04.01.sqsh",
+        upstream="dgxc-benchmarking", bridge="06f25c227ef9d3d9b22e5561fb9f46e1cbdab7e2",
+    ),
+    # 26.08.00:
+    "exemplar": Kind(
+        "recipe_dgxc", "trainer", "llmb_repo", "images/nvidia+nemo+26.06.01.sqsh",
+        upstream="exemplar-performance", bridge="b50da4c7404caa41793e74ac40d18798844c7b67",
+    ),
+}  # fmt: skip
 
-BRIDGE_COMMIT = "06f25c227ef9d3d9b22e5561fb9f46e1cbdab7e2"
-"""The commit of Megatron-Bridge that dgxc-benchmarking 26.06.01 pins."""
-
-_DGXC_WORKLOADS = ("pretrain_llama3.1", "pretrain_nemotron_3", "pretrain_qwen3")
-_DGXC_MODELS = (
+_WORKLOADS = ("pretrain_llama3.1", "pretrain_nemotron_3", "pretrain_qwen3", "pretrain_deepseek-v3")
+_MODELS = (
+    "deepseek-ai--DeepSeek-V3",
     "meta-llama--Meta-Llama-3-70B",
     "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "Qwen--Qwen3-30B-A3B",
@@ -118,8 +129,8 @@ class Stage:
         if self.kind is KINDS["llama3"]:
             self._provision_llama3()
             return
-        if self.kind is KINDS["dgxc"]:
-            self._provision_dgxc()
+        if self.kind.upstream:
+            self._install()
             return
         configuration = self.path / "cfg"
         configuration.mkdir()
@@ -131,18 +142,18 @@ class Stage:
             shutil.copy(source, configuration if below else self.path)
         shutil.move(self.path / "container", self.image)
 
-    def _provision_dgxc(self) -> None:
+    def _install(self) -> None:
         """What ./install.sh does: upstream's files, an image, and a virtual environment with NeMo-Run's stand-in."""
         upstream = self.path / "upstream"
         with tarfile.open(LAB / self.kind.source / "upstream.tar.xz") as archive:
             archive.extractall(upstream, filter="data")
-        shutil.copytree(upstream / "dgxc-benchmarking", self.recipe, dirs_exist_ok=True)
-        for workload in _DGXC_WORKLOADS:
+        shutil.copytree(upstream / self.kind.upstream, self.recipe, dirs_exist_ok=True)
+        for workload in _WORKLOADS:
             bridge = self.path / "workloads" / workload / "Megatron-Bridge"
-            shutil.copytree(upstream / BRIDGE_COMMIT, bridge)
+            shutil.copytree(upstream / self.kind.bridge, bridge)
             (bridge / ".git").mkdir()
-            (bridge / ".git" / "HEAD").write_text(f"{BRIDGE_COMMIT}\n")
-        for model in _DGXC_MODELS:
+            (bridge / ".git" / "HEAD").write_text(f"{self.kind.bridge}\n")
+        for model in _MODELS:
             (self.path / ".cache" / "huggingface" / "hub" / f"models--{model}").mkdir(parents=True)
         self.image.parent.mkdir()
         shutil.move(self.recipe / "container", self.image)
@@ -163,7 +174,7 @@ def make_stage(root: Path, recipe: str, *, provisioned: bool, **knobs: Any) -> S
     stage = Stage(root, KINDS[recipe])
     stage.path.mkdir(parents=True)
     source = LAB / stage.kind.source
-    if recipe == "dgxc":
+    if stage.kind.upstream:
         stage.recipe.mkdir()
         venv.EnvBuilder(with_pip=False, symlinks=True).create(stage.venv)
     elif recipe == "llama3":

@@ -248,7 +248,7 @@ def judge(
     lab: SlurmLab, stage: Stage, folder: Path, which: tuple[str, str, str], *options: str, **keys: str
 ) -> Run:
     recipe, case_id, gpu = which
-    site = site_file(lab, stage, folder, gpu=gpu, release='"26.06.01"', **keys)
+    site = site_file(lab, stage, folder, **{"gpu": gpu, "release": '"26.06.01"', **keys})
     select = (f"suites/{recipe}", "-k", case_id)
     return pacemark(*select, "--site", str(site), *options, results=folder / "results")
 
@@ -293,3 +293,44 @@ def test_variables_of_the_users_profile_change_nothing(slurm_lab: SlurmLab, tmp_
     profile = '"export TP=1 CONFIG_VARIANT=v1 CONFIG_OVERRIDES=--use_tokendrop=true ENABLE_PROFILE=true FP8_RECIPE=cs DTYPE=bf16"'
     result = judge(slurm_lab, stage, tmp_path, NEMOTRON, prologue=profile)
     assert result.verdicts == {"nemotron3/30b-mxfp8-8gpus": "passed"}, result.out
+
+
+QWEN = ("qwen3", "30b-mxfp8-8gpus", "gb300")
+PROXY = ("deepseek_v3", "671b-proxy-mxfp8-8gpus", "b300")
+EXEMPLAR = {"release": '"26.08.00"'}
+
+
+def test_a_case_of_26_08_passes_at_the_published_pace_whatever_the_users_profile_sets(
+    slurm_lab: SlurmLab, tmp_path: Path
+) -> None:
+    """The Exemplar release, by its own launch.sh, which hands LLMB_MBRIDGE_EXTRA_ARGS on behind all else."""
+    stage = slurm_lab.stage(tmp_path.name, recipe="exemplar")
+    profile = '"export LLMB_MBRIDGE_EXTRA_ARGS=--micro_batch_size=2 FP8_RECIPE=mx PROXY_WORKLOAD=true DISABLE_CG=true"'
+    keys = {"gpus_per_node": "4", "gres": '"gpu:4"', "prologue": profile}
+    result = judge(slurm_lab, stage, tmp_path, QWEN, **EXEMPLAR, **keys)
+    assert result.status == 0, result.out
+    case = result.case("qwen3/30b-mxfp8-8gpus")
+    assert (case["verdict"], case["release"], case["job"]["attempts"]) == ("passed", "26.08.00", 1)
+    assert slurm_lab.jobs_ever()[-1].nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("lost", "verdict"), [(False, "no baseline"), (True, "invalid run")], ids=["a proxy", "the whole model"]
+)
+def test_a_proxy_of_26_08_is_run_as_one_and_judged_as_nothing_else(
+    slurm_lab: SlurmLab, tmp_path: Path, lost: bool, verdict: str
+) -> None:
+    """Without PROXY_WORKLOAD, launch.sh starts the whole model on as many GPUs."""
+    stage = slurm_lab.stage(tmp_path.name, recipe="exemplar")
+    if lost:
+        launcher = stage.recipe / "deepseek_v3" / "pretrain" / "megatron_bridge" / "launch.sh"
+        launcher.write_text(launcher.read_text().replace("${PROXY_WORKLOAD:-false}", "false"))
+    result = judge(slurm_lab, stage, tmp_path, PROXY, **EXEMPLAR)
+    case = result.case("deepseek_v3/671b-proxy-mxfp8-8gpus")
+    assert case["verdict"] == verdict, result.out
+    (log,) = stage.path.glob("workloads/*/experiments/*/*/*/log-*.out")
+    assert ("num_moe_experts: 16" in log.read_text()) != lost
+    if lost:
+        assert "layers" in case["headline"]
+    else:
+        assert "upstream made this model smaller, and publishes whole models only" in result.out

@@ -1,4 +1,4 @@
-"""Finds out what the cells of dgxc-benchmarking's pre-training recipes run, by upstream's own code.
+"""Finds out what the cells of exemplar-performance's pre-training recipes run, by upstream's own code.
 
 The launch.sh of a recipe is run with a `python` that only notes its arguments. Megatron-Bridge's own parser and tables,
 at the commit that metadata.yaml pins, say what configuration follows. That is done by this file as a program:
@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,9 @@ import yaml
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from plugins.base.errors import ConfigError
+from plugins.baselines.baseline_file import ACCELERATORS, accelerators
 
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = "scripts/performance"
 # Megatron-Bridge's names of precisions; `sc` has a scale for each block of 128 values.
 DTYPES = {"fp8_cs": "fp8_cs", "fp8_mx": "mxfp8", "fp8_sc": "fp8_block", "nvfp4": "nvfp4", "bf16": "bf16"}
@@ -37,7 +40,10 @@ SHARED = ("sequence_length", "tp", "pp", "cp", "vp", "mbs")
 UNUSUAL = ("ep", "fsdp")
 PROXY = "-proxy"
 # What launch.sh may set beside the configuration that the published tables state.
-UNSTATED = ("--moe_a2a_overlap", "--cuda_graph_impl", "--cuda_graph_scope", "--recompute_modules")
+UNSTATED = (
+    *("--moe_a2a_overlap", "--cuda_graph_impl", "--cuda_graph_scope", "--recompute_modules"),
+    "--pipeline_model_parallel_layout",
+)
 
 _NAME = re.compile(
     r"gpus(?P<gpus>\d+)_tp(?P<tp>\d+)_pp(?P<pp>\d+)_cp(?P<cp>\d+)_vp(?P<vp>\d+|None)_ep(?P<ep>\d+)_etp(?:\d+|None)"
@@ -46,29 +52,38 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Family:
-    """A recipe of dgxc-benchmarking.
+class Release:
+    """A release of exemplar-performance, which was dgxc-benchmarking before.
 
-    `file` is the YAML here that it is written to, `path` its folder there. `sizes` are the names of its models in
-    Megatron-Bridge's tables, by MODEL_SIZE. `assets` is a pattern for the names of the tokenizers and configurations
-    that its job reads, "" if it reads none.
+    `launcher` is a test that a launch.sh is the release's. `unset` are the variables that it reads besides those that
+    every release unsets. `mxfp8` is the FP8_RECIPE of mxfp8, by recipe, where it is another word than `mx`.
     """
 
-    file: str
-    path: str
+    repository: str
+    launcher: str
+    unset: tuple[str, ...] = ()
+    mxfp8: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A recipe of exemplar-performance.
+
+    `recipe` is its name here, `workload` its name there. `sizes` are the names of its models in Megatron-Bridge's tables,
+    by MODEL_SIZE. `assets` is a pattern for the names of the tokenizers and configurations that its job reads, "" if it
+    reads none.
+    """
+
+    recipe: str
+    workload: str
     sequence_length: int
     sizes: Mapping[str, str]
     assets: str
 
-    @property
-    def recipe(self) -> str:
-        return self.file.partition("/")[0]
 
-
-FAMILIES = tuple(
-    Family(**family)
-    for family in yaml.safe_load(Path(__file__).with_name("dgxc-families.yaml").read_text(encoding="utf-8"))
-)
+_KNOWN = yaml.safe_load(Path(__file__).with_name("dgxc-families.yaml").read_text(encoding="utf-8"))
+RELEASES = {name: Release(**release) for name, release in _KNOWN["releases"].items()}
+FAMILIES = tuple(Family(**family) for family in _KNOWN["families"])
 
 
 @dataclass(frozen=True)
@@ -106,19 +121,31 @@ class Run:
         return {name: getattr(self, name) for name in SHARED} | unusual
 
 
-def cells(metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The variables that launch.sh takes for each cell: GPU_TYPE, MODEL_SIZE, DTYPE and JOB_TOTAL_GPUS.
+def cells(metadata: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The variables that launch.sh takes for each cell: GPU_TYPE, MODEL_SIZE, DTYPE, JOB_TOTAL_GPUS and PROXY_WORKLOAD.
 
-    `dtypes` may be one name, a list, or a mapping with scales of its own.
+    Up to 26.06.01, launch.sh reads no PROXY_WORKLOAD: the scale alone makes a proxy.
     """
     for gpu, group in metadata["run"]["gpu_configs"].items():
         for line in group["model_configs"]:
-            dtypes = [line["dtypes"]] if isinstance(line["dtypes"], str) else line["dtypes"]
-            for dtype in dtypes:
-                scales = dtypes[dtype] if isinstance(dtypes, dict) else line["scales"]
-                for gpus in sorted([*scales, *line.get("proxy_scales", [])]):
-                    model = {"GPU_TYPE": gpu, "MODEL_SIZE": line["model_size"], "DTYPE": dtype}
-                    yield {**model, "JOB_TOTAL_GPUS": str(gpus)}
+            for dtype, scales, proxies in _scales(line):
+                model = {"GPU_TYPE": gpu, "MODEL_SIZE": line["model_size"], "DTYPE": dtype}
+                jobs = [*((gpus, "false") for gpus in scales), *((gpus, "true") for gpus in proxies)]
+                for gpus, proxy in sorted(jobs):
+                    yield {**model, "JOB_TOTAL_GPUS": str(gpus), "PROXY_WORKLOAD": proxy}
+
+
+def _scales(line: Mapping[str, Any]) -> Iterator[tuple[str, list[int], list[int]]]:
+    """Each dtype with the scales of the whole model and of its proxy.
+
+    `dtypes` is one name, a list, or a mapping to scales or to `{scales, proxy_scales}`; the line's own `proxy_scales` hold
+    for a dtype without some (cli/llmb-run/src/llmb_run/metadata_utils.py at e249aa3, line 65).
+    """
+    dtypes = [line["dtypes"]] if isinstance(line["dtypes"], str) else line["dtypes"]
+    for dtype in dtypes:
+        scales = dtypes[dtype] if isinstance(dtypes, dict) else line["scales"]
+        own = scales if isinstance(scales, dict) else {"scales": scales}
+        yield dtype, own["scales"], own.get("proxy_scales", line.get("proxy_scales", []))
 
 
 def arguments_of(folder: Path, workload: str, variables: Iterable[Mapping[str, str]]) -> list[list[str]]:
@@ -153,28 +180,46 @@ def configurations(bridge: Path, lines: list[list[str]]) -> list[dict[str, Any]]
     return answers
 
 
-def runs(family: Family, folder: Path, bridge: Path) -> list[Run]:
-    """What each cell of a family runs. Raises ConfigError if a cell cannot be known."""
+def runs(family: Family, folder: Path, bridges: Mapping[str, Path]) -> list[Run]:
+    """What each cell of a family runs. `bridges` are checkouts by commit. Raises ConfigError if a cell cannot be known."""
     metadata = metadata_of(folder)
+    sheets = accelerators(ROOT / "baselines")
+    unknown = [gpu for gpu in metadata["run"]["gpu_configs"] if gpu not in sheets]
+    if unknown:
+        raise ConfigError(
+            f"{folder}/metadata.yaml: the type of GPU {', '.join(unknown)} is unknown; add it to {ACCELERATORS}"
+        )
     variables = list(cells(metadata))
     lines = arguments_of(folder, workload(metadata), variables)
-    answers = configurations(bridge, lines)
-    return [_run(family, *cell) for cell in zip(variables, lines, answers, strict=True)]
+    found: list[Run] = []
+    for commit, group in groupby(
+        zip(variables, lines, strict=True), lambda cell: bridge_commit(metadata, cell[0]["GPU_TYPE"])
+    ):
+        of_commit = list(group)
+        answers = configurations(bridges[commit], [line for _, line in of_commit])
+        found += [_run(family, *cell, answer) for cell, answer in zip(of_commit, answers, strict=True)]
+    return found
 
 
 def _run(family: Family, variables: Mapping[str, str], line: list[str], answer: Mapping[str, Any]) -> Run:
-    """Raises ConfigError if the size or the precision is not known here."""
+    """Raises ConfigError if the size or the precision is not known here, or a proxy is none."""
     unknown = {variables["MODEL_SIZE"]} - {*family.sizes} | {answer["dtype"]} - {*DTYPES}
     if unknown:
         raise ConfigError(
-            f"{family.path}: add {', '.join(sorted(unknown))} to dgxc-families.yaml or cells.py"
+            f"{family.workload}: add {', '.join(sorted(unknown))} to dgxc-families.yaml or cells.py"
         )
     size = model = variables["MODEL_SIZE"]
     published = family.sizes[size]
-    if answer["hidden"] or answer["layers"]:
-        # Upstream makes a smaller model of it, of a hidden size and perhaps with fewer layers.
-        size = f"{size}{PROXY}"
-        model = size if answer["layers"] is None else f"{size}-{answer['layers']}l"
+    smaller = any(answer[name] for name in ("hidden", "layers", "experts"))
+    if smaller != (variables["PROXY_WORKLOAD"] == "true"):
+        raise ConfigError(
+            f"{family.workload}: {dict(variables)}: launch.sh runs {'a smaller' if smaller else 'the whole'} model"
+        )
+    if smaller:
+        # Upstream makes a smaller model of it: of another hidden size, with fewer layers, or with fewer experts.
+        size = model = f"{size}{PROXY}"
+        model += f"-{answer['layers']}l" if answer["layers"] else ""
+        model += f"-{answer['experts']}e" if answer["experts"] else ""
     sizes = {name: answer[name] for name in ("gpus", "tp", "pp", "cp", "vp", "ep", "mbs", "gbs")}
     shards = answer["gpus"] // (answer["tp"] * answer["pp"] * answer["cp"]) if answer["sharded"] else 1
     return Run(
@@ -190,6 +235,16 @@ def _run(family: Family, variables: Mapping[str, str], line: list[str], answer: 
     )
 
 
+def folders(checkout: Path) -> dict[str, Path]:
+    """The folders of the workloads that are pre-trained, by name."""
+    found = {}
+    for path in sorted(checkout.glob("**/metadata.yaml")):
+        general = metadata_of(path.parent)["general"]
+        if general["workload_type"] == "pretrain":
+            found[general["workload"]] = path.parent
+    return found
+
+
 def metadata_of(folder: Path) -> dict[str, Any]:
     metadata: dict[str, Any] = yaml.safe_load((folder / "metadata.yaml").read_text(encoding="utf-8"))
     return metadata
@@ -200,14 +255,23 @@ def workload(metadata: Mapping[str, Any]) -> str:
     return f"pretrain_{metadata['general']['workload']}"
 
 
-def container(metadata: Mapping[str, Any]) -> str:
-    """The release of the container."""
-    (image,) = metadata["container"]["images"]
+def container(metadata: Mapping[str, Any], gpu: str) -> str:
+    """The release of the container on a type of GPU."""
+    (image,) = _on(gpu, metadata["container"]["images"])
     return str(image).rpartition(":")[2]
 
 
-def bridge_commit(metadata: Mapping[str, Any]) -> str:
-    return str(metadata["repositories"]["megatron_bridge"]["commit"])
+def bridge_commit(metadata: Mapping[str, Any], gpu: str) -> str:
+    """The commit of Megatron-Bridge on a type of GPU."""
+    return str(_on(gpu, metadata["repositories"])["megatron_bridge"]["commit"])
+
+
+def _on(gpu: str, stated: Any) -> Any:
+    """What holds on a type of GPU."""
+    if "by_gpu" not in stated:
+        return stated
+    by_gpu = stated["by_gpu"]
+    return by_gpu[gpu if gpu in by_gpu else "default"]
 
 
 def configuration(parser: Any, utils: Any, arguments: list[str]) -> dict[str, Any]:
@@ -230,6 +294,7 @@ def configuration(parser: Any, utils: Any, arguments: list[str]) -> dict[str, An
         "sharded": bool(args.use_megatron_fsdp or base.use_megatron_fsdp),
         "hidden": args.hidden_size,
         "layers": args.num_layers,
+        "experts": getattr(args, "num_moe_experts", None),
     }
 
 

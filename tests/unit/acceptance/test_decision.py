@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.acceptance.decision import asked, decide, runs_of
+from plugins.acceptance.decision import acceptance_lines, asked, decide, runs_of
 from plugins.acceptance.scaling import RunShown, Shown
 from plugins.base.errors import ConfigError
 from plugins.judging.choice import Repeats
@@ -203,6 +203,22 @@ def test_a_pass_by_a_range_counts_only_if_the_plan_promises_it() -> None:
     assert accepted(shown, by="expected")
     # The others have published numbers, of which the range is none.
     assert missing(shown, by="expected", scaling=0.03) == {CURVE: f"{MIDDLE}: {NO_NUMBER}"}
+
+
+def test_the_first_line_says_what_judged_cases_without_a_published_number() -> None:
+    assert next(acceptance_lines(decided(ran()))).startswith("ACCEPTED: 3 case(s) of the plan with SHA-256 ")
+    assert decided(ran()).basis == ""
+    shown = {
+        **ran(),
+        SMALL: replace(ran()[SMALL], by_range=True),
+        MIDDLE: replace(ran()[MIDDLE], number=3.5),
+        LARGE: replace(ran()[LARGE], kind=Kind.NO_BASELINE),
+    }
+    record = decided(shown, by="expected", numbers={MIDDLE: 3.5}, tolerance={"slower": 0.05})
+    basis = "no published number for 3 of 3 cases: judged 1 by an expected range, 1 by an agreed number, 1 by nothing"
+    assert next(acceptance_lines(record)).endswith(f"; {basis}")
+    # What did not run has been judged by nothing that could be told.
+    assert decided({}).unpublished == {}
 
 
 def test_every_node_must_have_been_part_of_a_case_that_passed() -> None:

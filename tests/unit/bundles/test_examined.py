@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import cache, partial
@@ -241,6 +242,7 @@ def test_a_range_that_decides_as_the_plan_promises_is_verified_with_a_note(
     notes = "\n".join(findings.notes)
     assert f"llama3/{AGAIN}: judged by the lower end of the expected range, because nobody published" in notes
     assert "by acceptance.yaml, the lower end of its expected range decides on a case without a" in notes
+    assert re.search(r"no published number for 1 of \d cases: judged 1 by an expected range", notes)
 
 
 def test_a_range_that_no_plan_promises_accepts_nothing(ranged: Ranged, tmp_path: Path) -> None:

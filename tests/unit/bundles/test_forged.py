@@ -320,6 +320,10 @@ PLANS: dict[str, tuple[Change, str]] = {
     ),
     "the decision": (decided(decision="incomplete"), "summary.json says 'incomplete' of acceptance.yaml, its logs say: accepted"),
     "a waived case is not told": (decided(waived=[]), "summary.json: its decision differs from its logs in waived"),
+    "a number that nobody published": (
+        decided(unpublished={"llama3/70b-bf16-64gpus": "an agreed number"}),
+        "summary.json: its decision differs from its logs in unpublished",
+    ),
     "no decision": (summary(acceptance=None), "summary.json says 'nothing' of acceptance.yaml, its logs say: accepted"),
     "scaling": (
         summary(lambda s: s["scaling"][0]["scales"][1].update(efficiency=0.999)),

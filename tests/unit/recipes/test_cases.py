@@ -159,6 +159,8 @@ def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:
         ("tp: 2, pp: 2", "fsdp: 3", "8 GPUs are not a multiple of tp x pp x cp x fsdp = 3"),
         ("  log_folder_printed: 'folder (\\S+)'\n", "", "give either log_folder (known beforehand)"),
         ("log_folder_printed", "log_folder: /logs\n  log_folder_printed", "give either log_folder (known"),
+        ("  log_folder_printed", "  environment_by_size: {huge: {A: b}}\n  log_folder_printed", "environment_by_size: no case has the size huge"),
+        ("  log_folder_printed", "  names_by_gpu: {image: {h100: a}}\n  log_folder_printed", "names_by_gpu: image has no value for every type of GPU"),
         ("log: nemo2", "program: train.py\nlog: nemo2", "there is `launch` and `program`"),
         ("log: nemo2", "modules: [jax]\nlog: nemo2", "modules and cpu_environment are those of `program`"),
         ("gpus: [8, 16]", "gpus: [0]", "gpus"),

@@ -41,7 +41,7 @@ def accepted_as(decision: Decision, **reasons: Any) -> dict[str, Any]:
     plan = {"site": "lab", "cases": [*_CASES], "scaling": 0.03, "tolerance": {"slower": 0.04}}
     acceptance = AcceptanceRecord(
         decision=decision, digest="0123456789abcdef", plan=Plan.model_validate(plan), cases=_CASES, waived=(_WAIVED,),
-        **{"failed": {}, "missing": {}, **reasons},
+        **{"failed": {}, "missing": {}, "unpublished": {}, **reasons},
     )  # fmt: skip
     scales = (
         _SCALE,

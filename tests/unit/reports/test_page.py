@@ -158,6 +158,16 @@ def test_the_decision_on_a_plan_is_on_top_with_what_it_rests_on(tmp_path: Path, 
     assert "- missing: the run: it &lt;b&gt;ended&lt;/b&gt; early\n" in markdown_text
 
 
+def test_the_first_line_says_how_many_cases_have_no_published_number(tmp_path: Path) -> None:
+    by = {"llama3/70b-fp8-8gpus": "an expected range"}
+    made = example_run.accepted_as(Decision.ACCEPTED, unpublished=by)
+    html, markdown_text = rendered(example_run.make(tmp_path, accepted=made), tmp_path)
+    line = "Acceptance of lab: accepted; no published number for 1 of 2 cases: judged 1 by an expected range"
+    (heading,) = re.findall("<h1>(.*)</h1>", html)
+    assert re.sub("<[^>]*>", "", heading) == line
+    assert markdown_text.startswith(f"# {line}\n")
+
+
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The page and the Markdown of a run that is accepted, although something is said against it."""

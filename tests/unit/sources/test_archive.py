@@ -124,7 +124,7 @@ def test_what_nothing_tells_is_asked(tmp_path: Path, capsys: pytest.CaptureFixtu
     status = main(["judge", str(path)])
     assert status == 4
     out = capsys.readouterr().out
-    question = r"its type of GPU is (\w+ or )+gb300 \(qwen3/30b-bf16-8gpus 26.06.01\), which nothing tells: give --gpu"
+    question = r"its type of GPU is (\w+ or )+gb300 .* \(qwen3/30b-bf16-8gpus\), which nothing tells: give --gpu and --release"
     assert re.search(question, out)
     assert main(["judge", str(path), "--gpu", "gb300"]) == 0
     assert main(["judge", str(path), "--gpu", "gb300", "--gate"]) == 13

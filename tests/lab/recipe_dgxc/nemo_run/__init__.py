@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from . import config
+from .core.execution.kubeflow import KubeflowExecutor as KubeflowExecutor
 
 experiment: Any = importlib.import_module(".experiment", __name__)
 

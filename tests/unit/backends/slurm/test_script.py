@@ -566,21 +566,53 @@ def test_what_srun_complains_of_is_read_and_its_node_is_blamed(
 
 
 @pytest.mark.parametrize(
-    ("case_id", "variables"),
+    ("key", "release", "variables"),
     [
-        ("405b-nvfp4-512gpus", {"DTYPE": "nvfp4", "FP8_RECIPE": None}),
-        ("70b-fp8_cs-64gpus", {"DTYPE": "fp8", "FP8_RECIPE": "cs"}),
-        ("70b-mxfp8-512gpus", {"DTYPE": "fp8", "FP8_RECIPE": "mx"}),
+        ("llama3/405b-nvfp4-512gpus", "26.06.01", {"DTYPE": "nvfp4", "FP8_RECIPE": None}),
+        ("llama3/70b-fp8_cs-64gpus", "26.06.01", {"DTYPE": "fp8", "FP8_RECIPE": "cs"}),
+        ("llama3/70b-mxfp8-512gpus", "26.06.01", {"DTYPE": "fp8", "FP8_RECIPE": "mx"}),
+        # Qwen3's launch.sh hands it on as the whole precision.
+        ("qwen3/30b-mxfp8-8gpus", "26.08.00", {"DTYPE": "fp8", "FP8_RECIPE": "fp8_mx"}),
+        ("deepseek_v3/671b-proxy-mxfp8-8gpus", "26.08.00", {"PROXY_WORKLOAD": "true", "FP8_RECIPE": "mx"}),
+        ("deepseek_v3/671b-mxfp8-512gpus", "26.08.00", {"PROXY_WORKLOAD": None, "CPU_PERF_PROXY": None, "DISABLE_CG": None}),
     ],
-)
-def test_a_launcher_gets_the_variables_of_the_dtype_and_the_type_of_gpu(
-    case_id: str, variables: dict[str, str | None]
+)  # fmt: skip
+def test_a_launcher_gets_the_variables_of_the_dtype_the_size_and_the_type_of_gpu(
+    key: str, release: str, variables: dict[str, str | None]
 ) -> None:
-    recipe = examples.recipe_named("llama3", "26.06.01", "b200")
+    name, _, case_id = key.partition("/")
+    recipe = examples.recipe_named(name, release, "b200")
     case, launch = recipe.case(case_id), recipe.file.launch
     assert case is not None
     assert launch is not None
     text = Script("lab", section(gpu="b200"), launch, case, NAME).run({})
-    exported = dict(re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE))
+    unset, exported = (
+        re.findall(r"^unset (.*)$", text, re.MULTILINE),
+        dict(re.findall(r"^export (\w+)=(.*)$", text.rpartition("\nunset ")[2], re.MULTILINE)),
+    )
     assert {name: exported.get(name) for name in variables} == variables
-    assert (exported["GPU_TYPE"], exported["MODEL_SIZE"]) == ("b200", case.size)
+    if release == "26.08.00":
+        assert {"LLMB_MBRIDGE_EXTRA_ARGS", "PROXY_WORKLOAD", "CPU_PERF_PROXY", "DISABLE_CG"} < {
+            *unset[-1].split()
+        }
+    assert (exported["GPU_TYPE"], exported["MODEL_SIZE"]) == ("b200", case.model_name)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "container", "commit"),
+    [("b200", "26.04.01", "06f25c227ef9d3d9b22e5561fb9f46e1cbdab7e2"), ("b300", "26.06.01", "b50da4c7404caa41793e74ac40d18798844c7b67")],
+)  # fmt: skip
+def test_what_kimi_needs_is_that_of_the_type_of_gpu(gpu: str, container: str, commit: str) -> None:
+    """kimi-k2/metadata.yaml at e249aa3, lines 31 to 63."""
+    recipe = examples.recipe_named("kimi_k2", "26.08.00", gpu)
+    launch = recipe.file.launch
+    assert launch is not None
+    script = Script("lab", section(gpu=gpu), launch, recipe.cases[0], NAME)
+    texts = [
+        script.fill(f"{need.what} {need.path} {need.mend}") + script.bash(need.test or "")
+        for need in launch.requires
+    ]
+    said = "\n".join(texts)
+    assert f"the launcher of release 26.08.00, which starts container {container}," in said
+    assert {*re.findall(r"nemo[:+](26[\d.]+\d)", said)} == {container}
+    assert {*re.findall(r"\b[0-9a-f]{40}\b", said)} == {commit}
