@@ -10,6 +10,7 @@ from pathlib import Path
 from pacemark import bundle, judge, runs
 from plugins.base.errors import ConfigError
 from plugins.base.words import shown
+from plugins.reports.checkout import VERSION
 
 _COMMANDS = {**judge.COMMANDS, **runs.COMMANDS, **bundle.COMMANDS}
 
@@ -17,6 +18,7 @@ _COMMANDS = {**judge.COMMANDS, **runs.COMMANDS, **bundle.COMMANDS}
 def main(arguments: Sequence[str] | None = None) -> int:
     program = "python -m pacemark" if Path(sys.argv[0]).name == "__main__.py" else "pacemark"
     parser = argparse.ArgumentParser(prog=program, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"pacemark {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():
         words = command.help

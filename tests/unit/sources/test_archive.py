@@ -132,6 +132,14 @@ def test_what_nothing_tells_is_asked(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "--gpu b9: is no type of GPU; known: h100, h200," in capsys.readouterr().err
 
 
+def test_what_can_be_judged_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cases", "--gpu", "gb200", "--release", OLD, "-k", "gpt_oss"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("gpt_oss/120b-bf16-64gpus of 26.06.01 on gb200: 5.2 s a step, Megatron-Bridge")
+    assert lines[1] == "gpt_oss/120b-bf16-128gpus of 26.06.01 on gb200: no number was published"
+    assert main(["cases", "-k", "gpt5"]) == 2
+
+
 def test_a_log_under_two_names_is_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     upstream.write_tree(tmp_path, {**job(of("gpt"), 7, [text(of("gpt"))]), "copy.log": text(of("gpt"))})
     record, status = judged(str(tmp_path), capsys=capsys)
