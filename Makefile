@@ -60,7 +60,7 @@ slurms: $(BIN)/.test lab
 
 # The tests of a file go to one worker: what they share is made once, and to deal out 10,000 tests one by one takes xdist ten seconds.
 unit: $(BIN)/.test
-	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadfile
+	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench $(BENCHES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterable
+from functools import cache
 
 from plugins.logs.line_parser import LineParser
 from plugins.logs.log import Log
@@ -23,6 +24,7 @@ def read(name: str, pieces: Iterable[bytes]) -> Log:
     return reader.finish()
 
 
+@cache
 def _parser_class(name: str) -> type[LineParser]:
     kind: type[LineParser] = pkgutil.resolve_name(FORMATS[name].parser)
     return kind

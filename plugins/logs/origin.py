@@ -75,11 +75,10 @@ _BY_BEGINNING = {
     rb"\x28\xb5\x2f\xfd": ZSTANDARD,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "compressed with bzip2",
     rb"PK(\x03\x04|\x05\x06|\x07\x08)": ZIP,
-    # With the mark of the byte order, or every second of 16 bytes is zero. Text before them may be of another alphabet.
     rb"\xff\xfe|\xfe\xff": "text in UTF-16",
-    rb"(..)*?([^\0]\0){8}": "text in UTF-16LE",
-    rb"(..)*?(\0[^\0]){8}": "text in UTF-16BE",
 }
+# Without the mark of the byte order, every second of 16 bytes is zero. Text before them may be of another alphabet.
+_WITH_ZEROS = {rb"(..)*?([^\0]\0){8}": "text in UTF-16LE", rb"(..)*?(\0[^\0]){8}": "text in UTF-16BE"}
 # Text has hardly any of these bytes; of what is compressed or encrypted they are 8.6 %. A hole in a log is zeros.
 _UNUSUAL, _MOST_UNUSUAL = re.compile(rb"[\x01-\x06\x10-\x1a\x1c-\x1f\x7f]"), 0.05
 
@@ -90,7 +89,9 @@ def contents(begins: bytes) -> str:
     with suppress(tarfile.HeaderError):
         tarfile.TarInfo.frombuf(begins[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
         return TAR
-    for pattern, name in _BY_BEGINNING.items():
+    # Each start is tried, so that is left out for a log, which has no zeros.
+    patterns = _BY_BEGINNING | (_WITH_ZEROS if b"\0" in begins else {})
+    for pattern, name in patterns.items():
         if re.match(pattern, begins, re.DOTALL):
             return name
     usual = len(_UNUSUAL.findall(begins)) <= _MOST_UNUSUAL * len(begins.replace(b"\0", b""))

@@ -242,6 +242,9 @@ class Statements:
     @property
     def restated_by_one(self) -> bool:
         """As `restated`, without facts that several lines of this attempt state: one of many processes may print late."""
+        if len(self._since.facts) < 2:
+            # As after nearly every step, which asks this.
+            return False
         by_many = {name for (name, _), lines in self._attempt.lines.items() if max(lines.values()) > 1}
         return len(self._restated() - by_many) > 1
 
@@ -265,8 +268,9 @@ class Statements:
         if anew:
             self._attempt.inherit(self._earlier)
             self._earlier, self._attempt = self._attempt, _Attempt()
-        self._attempt.join(self._since)
-        self._since = _Attempt()
+        if self._since.facts:
+            self._attempt.join(self._since)
+            self._since = _Attempt()
         self.begun = False
 
     def facts(self) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.backends.base import Backend
+from fixtures.backends.kubernetes import job_states, reasons
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.recorded import Recording
 from fixtures.backends.redaction import secrets_of
@@ -38,9 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return backends
 
     vars(prospects)["make_backends"] = played
+    # A recording is asked as often as one likes, and answers at once.
     for section in (Kubernetes, Slurm):
-        # A recording is asked as often as one likes.
         section.fastest_poll = 0.1
+    vars(reasons)["_SHORTEST_PAUSE"] = vars(job_states)["_SIDECAR_SECONDS"] = 0.5
 
 
 def pass_marks(recording: Recording, marks: Path) -> None:

@@ -11,7 +11,7 @@ from tests.recordings.played import MISSING, RECORDINGS
 from tests.system.faults import Trial
 from tests.system.kube import CASE, SELECT, gke_site
 from tests.system.kube_trial import KubeTrial
-from tests.system.support import Run, finish, start, until
+from tests.system.support import USUAL_LIMITS, Run, finish, start, until
 
 
 def namespace_of(name: str) -> str:
@@ -53,6 +53,10 @@ class RecordedTrial(KubeTrial):
             mend()
 
 
+# A recording answers at once, so that nothing is waited for long.
+_SHORT = {"log_settle_seconds": 0.2, "hopeless_seconds": 0.5}
+
+
 class PlayedTrial(KubeTrial):
     """The same trial without a lab: its sessions are answered by the recordings of this name."""
 
@@ -69,7 +73,9 @@ class PlayedTrial(KubeTrial):
     ) -> None:
         self.name, self.number = name, 0
         self.results, self.select, self.process = folder / "results", (suite, *select), None
-        self.site = gke_site(None, namespace_of(name), folder, limits=limits, kubeconfig="/nonexistent", **(keys or {}))  # type: ignore[arg-type]  # fmt: skip
+        given = {**USUAL_LIMITS, **(limits or {})}
+        short = {key: min(value, _SHORT.get(key, value)) for key, value in given.items()}
+        self.site = gke_site(None, namespace_of(name), folder, limits=short, kubeconfig="/nonexistent", **(keys or {}))  # type: ignore[arg-type]  # fmt: skip
 
     def start(self, *more: str, env: dict[str, str] | None = None) -> Self:
         self.number += 1

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import inspect
 import io
 import json
 import os
@@ -37,7 +38,14 @@ OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _IMPORTED_LATE = (
     "fixtures.backends.ssh.login",
     "fixtures.backends.kubernetes.backend",
+    "kubernetes.client",
+    "kubernetes.config",
+    "kubernetes.utils",
+    "google.cloud.storage",
+    "fixtures.backends.slurm.backend",
     "fixtures.backends.replay",
+    "fixtures.housekeeping",
+    "scipy.special",
     "rich.live",
     "rich.table",
     "jinja2",
@@ -205,7 +213,7 @@ def _read_once() -> None:
 
 
 def _make_ready() -> None:
-    """Make what each session would make again of the same bytes: templates, types of records, recipes and their baselines."""
+    """Make what each session would make again of the same bytes: templates, types of records, recipes, and where modules are."""
     # Pytest has to import these first.
     from plugins.baselines.baseline_file import load_baselines
     from plugins.recipes.expansion import load_recipe
@@ -223,6 +231,8 @@ def _make_ready() -> None:
     for suite in ("llama3", "proxy"):
         load_recipe(ROOT / "suites" / suite)
         load_baselines(ROOT / "baselines" / f"{suite}.yaml")
+    # It looks for the file of each module, once; pytest asks it about each test that fails.
+    inspect.getmodule(compile("", "", "exec"))
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    max_examples=100,
+    max_examples=50,
     # By the clock on the wall, and a busy machine is slow.
     suppress_health_check=[HealthCheck.too_slow],
 )

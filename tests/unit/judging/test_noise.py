@@ -15,7 +15,7 @@ from plugins.judging.steadiness import PUBLISHED, Noise, PaceGate
 from plugins.record.verdict import Kind
 from tests.bench.clusters import Cluster, figures
 
-MANY, JUDGED = 4000, 300
+MANY, JUDGED = 2500, 200
 INTERVALS = "mean:50-99, over: 10, every: 10"
 
 

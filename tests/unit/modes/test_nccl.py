@@ -197,7 +197,7 @@ def logs(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(data=logs(), block=st.integers(1, 500))
 def test_the_digest_is_the_same_whatever_the_pieces(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, block: int

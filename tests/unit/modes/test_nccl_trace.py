@@ -239,7 +239,7 @@ def test_what_is_no_digest_is_one_error(given: bytes, said: str) -> None:
         read_digest(given)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.integers(0, len(GOOD)),
     st.integers(0, 20),

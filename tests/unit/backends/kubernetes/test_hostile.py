@@ -157,7 +157,7 @@ def _listed(*documents: Any) -> Any:
 JOB = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/x"
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     spoilt(JOBSET) | spoilt(PYTORCHJOB), spoilt(POD), spoilt(POD), st.sampled_from([JobSets(), PyTorchJobs()])
 )

@@ -50,7 +50,7 @@ class Apiserver(Server):
         # Those who were not waited for end now, but for one that pauses.
         for thread in threading.enumerate():
             if thread.name.startswith(("GET ", "POST ", "DELETE ", "watch ", "log ")):
-                thread.join(2)
+                thread.join(0.2)
 
     def asked_for(self, words: str) -> int:
         """How many requests there were that begin, or end, like this."""
@@ -152,6 +152,8 @@ def session(
         Connection, "send", lambda self, request: send(self, replace(request, seconds=FOREVER))
     )
     monkeypatch.setattr(api, "_LONGEST_PAUSE", FOREVER)
+    for looks in ("fixtures.fleet.ending.LOOK_SECONDS", "fixtures.runs.unconfirmed.LOOK_SECONDS"):
+        monkeypatch.setattr(looks, 0.05)
     section = Kubernetes(
         gpu="h100",
         namespace="runs",
