@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from xml.etree import ElementTree
 from pacemark import Command
 from plugins.base.errors import ConfigError, Infrastructure
 from plugins.base.files import write_whole
-from plugins.base.words import counted, shown
+from plugins.base.words import counted, first_of, shown
 from plugins.judging.case_record import record_of, steps_table
 from plugins.judging.judgement import Judgement
 from plugins.record.case import CaseRecord
@@ -32,7 +33,7 @@ from plugins.reports.gate import CODES, exit_code, overall
 from plugins.reports.terminal import print_table
 from plugins.sources.attribution import Asked, Attribution, Attributor
 from plugins.sources.files import STDIN, Source
-from plugins.sources.jobs import read_jobs
+from plugins.sources.jobs import FoundJob, read_jobs, wanted
 from plugins.sources.judged import how_known, judge_job
 from plugins.sources.registry import Registry
 
@@ -58,13 +59,14 @@ class Judged:
 class Sight:
     """What was found in all sources: the jobs that were judged, and by their names those that were not, and files that cannot be read.
 
-    `others` are jobs that have no published pace.
+    `others` are jobs that have no published pace, `stepless` files beside them that have no training step.
     """
 
     judged: Sequence[Judged]
     questions: dict[str, str]
     unread: dict[str, str]
     others: dict[str, str]
+    stepless: list[str]
 
 
 def _judge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +97,7 @@ def _judge(options: argparse.Namespace) -> int:
     asked = Asked(options.gpu, options.release, options.case)
     attributor = Attributor(registry.candidates, registry, asked)
     _require_known(attributor, registry, asked)
+    _require_pages(options.html, options.junit)
     sight = _look(options.paths, attributor, registry, strict_last=options.strict_last)
     summary = _summary(sight, options)
     if options.html:
@@ -106,9 +109,14 @@ def _judge(options: argparse.Namespace) -> int:
             judged.id: {"log": judged.attribution.job.name, "known": how_known(judged.attribution)}
             for judged in sight.judged
         }
-        more = {"found": known, "not_judged": {**sight.questions, **sight.others}, "not_read": sight.unread}
+        more = {
+            "found": known,
+            "not_judged": {**sight.questions, **sight.others},
+            "not_read": sight.unread,
+            "without_steps": sight.stepless,
+        }
         print(json.dumps({**summary_as_json(summary), **more}, indent=2))
-    else:
+    elif sys.stdout is not None:
         _print(sight, summary, sys.stdout)
     assert summary.exit_code is not None
     return summary.exit_code
@@ -123,29 +131,57 @@ def _require_known(attributor: Attributor, registry: Registry, asked: Asked) -> 
         raise ConfigError(f"{words}: there is no such case; `pacemark cases` lists all")
 
 
+def _require_pages(*paths: Path | None) -> None:
+    """Raise ConfigError if a report would take the place of a log, or of a folder."""
+    for path in paths:
+        if path is not None and (path.is_dir() or wanted(path.name)):
+            raise ConfigError(f"{path}: is a folder or the name of a log: name a file such as report.html")
+
+
 def _look(paths: Sequence[str], attributor: Attributor, registry: Registry, *, strict_last: bool) -> Sight:
     """Read all sources, and judge their jobs."""
-    if paths.count(STDIN) > 1:
-        raise ConfigError("-: is standard input, which can be read once")
+    if "" in paths:
+        raise ConfigError("a path is empty: name a log, a folder or an archive")
     judgements: list[tuple[str, Attribution, Judgement]] = []
-    sight = Sight([], {}, {}, {})
-    for path in paths:
+    sight = Sight([], {}, {}, {}, [])
+    for path in dict.fromkeys(map(os.path.normpath, paths)):
         source = Source(path)
-        for job in read_jobs(source):
-            attribution = attributor.of(job)
+        for attribution in _told(list(map(attributor.of, read_jobs(source)))):
+            job, place = attribution.job, _place(path, attribution.job.name)
+            if job.is_stepless and not job.id and not job.record and place != path:
+                sight.stepless.append(place)
+                continue
             if attribution.candidate is None:
-                (sight.others if attribution.other else sight.questions)[f"{path}: {job.name}"] = (
-                    attribution.question
-                )
+                group = sight.others if attribution.other else sight.questions
+                group[place] = attribution.question
                 continue
             try:
                 judgement = judge_job(attribution, path, registry.baselines, strict_last=strict_last)
             except Infrastructure as error:
-                sight.questions[_place(path, job.name)] = str(error)
+                sight.questions[place] = str(error)
                 continue
             judgements.append((path, attribution, judgement))
         sight.unread.update({_place(path, name): reason for name, reason in source.refused.items()})
     return replace(sight, judged=list(_with_ids(judgements)))
+
+
+def _told(attributions: Sequence[Attribution]) -> Iterator[Attribution]:
+    """Without further pods of a job, and the outputs of its batch script: those of its logs count that have steps, or else one of them."""
+    jobs = [each.job for each in attributions]
+    known = {_place_of_pods(job) for job in jobs if job.log and job.log.has_steps}
+    logged = {job.id for job in jobs if job.log and not job.is_of_batch}
+    for each in attributions:
+        if each.job.is_of_batch and each.job.id in logged:
+            continue
+        if each.job.id and each.job.is_stepless:
+            if _place_of_pods(each.job) in known:
+                continue
+            known.add(_place_of_pods(each.job))
+        yield each
+
+
+def _place_of_pods(job: FoundJob) -> tuple[str, str]:
+    return job.name[: job.name.find(job.id)], job.id
 
 
 def _place(path: str, name: str) -> str:
@@ -207,7 +243,7 @@ def _summary(sight: Sight, options: argparse.Namespace) -> Summary:
 def _left_out(sight: Sight) -> Iterator[LeftOut]:
     """What was not judged, for the record and the page."""
     for name, reason in {**sight.questions, **sight.unread, **sight.others}.items():
-        yield LeftOut(recipe=name, reason=reason, cases=1, ids=())
+        yield LeftOut(recipe=name, reason=reason, cases=1, ids=(name,))
 
 
 def _print(sight: Sight, summary: Summary, file: TextIO) -> None:
@@ -215,16 +251,23 @@ def _print(sight: Sight, summary: Summary, file: TextIO) -> None:
     if summary.cases:
         print_table(summary.cases, file, width, colour=file.isatty())
     for judged in sight.judged:
-        file.write(shown(f"{judged.id}: {how_known(judged.attribution)}") + "\n")
+        file.write(_line(f"{judged.id}: {how_known(judged.attribution)}"))
     groups = {"no published pace": sight.others, "not judged": sight.questions, "not read": sight.unread}
     for words, group in groups.items():
         for name, reason in group.items():
-            file.write(shown(f"{words}: {_short(name)}: {reason}") + "\n")
+            file.write(_line(f"{words}: {_short(name)}: {reason}"))
     if not (summary.cases or sight.questions or sight.unread):
         file.write("no log of a training run was found\n")
+    if sight.stepless:
+        file.write(_line(f"no training step: {first_of(list(map(_short, sight.stepless)), 3)}"))
     unknown = len(sight.questions) + len(sight.unread)
     if unknown:
         file.write(f"{counted(unknown, 'file')} without a verdict: exit code {summary.exit_code}\n")
+
+
+def _line(text: str) -> str:
+    """The text on one line: the name of a file may have several."""
+    return shown(text).replace("\n", "\\x0a") + "\n"
 
 
 def _short(place: str) -> str:

@@ -27,8 +27,10 @@ from itertools import groupby
 _MOST_LISTED = 6
 
 # C0 except tab and line feed, DEL and C1; marks and overrides of the writing direction; separators of lines
-# and paragraphs, which a terminal does not show; halves of surrogate pairs, which no stream accepts.
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# and paragraphs, which a terminal does not show; halves of surrogate pairs, which no stream accepts; what XML refuses.
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 # The first character of a command for GitHub Actions (`::add-mask::x` at the beginning of a line, `##[...]`),
 # Azure Pipelines (`##vso[task.setvariable ...]`) or TeamCity.

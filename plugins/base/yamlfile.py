@@ -219,10 +219,10 @@ def meanings(model: type[BaseModel]) -> Mapping[str, str]:
     return {key: texts[key] for key in model.model_fields if key in texts}
 
 
-M = TypeVar("M", bound=Strict)
+M = TypeVar("M", bound=BaseModel)
 
 # What was read, by its model and its bytes: a verifier reads the same tables again for each bundle.
-_VALUES: dict[tuple[type[Strict], bytes], Any] = {}
+_VALUES: dict[tuple[type[BaseModel], bytes], Any] = {}
 _MOST_VALUES = 32
 
 

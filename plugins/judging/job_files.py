@@ -157,8 +157,9 @@ def end_of(log_format: str, tail: bytes) -> LogEnd:
     """What the last `TAIL` bytes of a log tell."""
     lines = [line for line in tail.splitlines() if line.strip()]
     hints = parser(log_format).hints
-    steps = [n for n, line in enumerate(lines) if any(hint in line for hint in hints) or BAR.search(line)]
-    others = [line for line in lines if not any(hint in line for hint in hints)]
+    hinting = [any(hint in line for hint in hints) for line in lines]
+    steps = [n for n, line in enumerate(lines) if hinting[n] or BAR.search(line)]
+    others = [line for n, line in enumerate(lines) if not hinting[n]]
     behind = lines[steps[-1] + 1 if steps else 0 :]
     return LogEnd(
         last_lines=quotable(of_each_kind(others)),

@@ -88,11 +88,11 @@ class CaseView:
 
     @cached_property
     def parts(self) -> tuple[str, str, str, int]:
-        """Recipe, size, dtype and number of GPUs."""
-        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:[.#].+)?", self.id)
+        """Recipe, size, dtype and number of GPUs. Of several jobs of a case, the dtype has the job's id behind it."""
+        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:\.[^#]+)?(#.+)?", self.id)
         if match is None:
             return self.id, "", "", 0
-        return match[1], match[2], match[3], int(match[4])
+        return match[1], match[2], match[3] + (match[5] or ""), int(match[4])
 
     @property
     def job_id(self) -> str:
@@ -327,9 +327,7 @@ def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
     groups: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
     for case in cases:
         recipe, size, dtype, gpus = case.parts
-        row = groups.setdefault(recipe, {}).setdefault((size, dtype), {})
-        # Of several jobs of a case, the worst is shown.
-        row[gpus] = min(row.get(gpus, case), case, key=_rank)
+        groups.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
     matrices = []
     for recipe, rows in groups.items():
         scales = sorted({gpus for row in rows.values() for gpus in row})

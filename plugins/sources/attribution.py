@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from plugins.base.words import first_of
 from plugins.baselines.baseline_file import accelerators
 from plugins.judging.identity import stated_by
-from plugins.judging.validity import UNKNOWN, Started, TimedRun, configuration
+from plugins.judging.validity import Started, TimedRun, configuration
 from plugins.logs import Log
 from plugins.recipes.cases import DTYPES
 from plugins.record.baseline import Statistic
@@ -22,6 +22,7 @@ from plugins.sources.jobs import FoundJob, LaunchConfig
 from plugins.sources.registry import Candidate, Named, PathRules, Registry, names
 
 _SHOWN = 6
+_STEPLESS = "has no training step of a known format"
 _TELLING = {
     "processes": "processes",
     "layers": "layers",
@@ -45,6 +46,12 @@ class Asked:
     gpu: str = ""
     release: str = ""
     case: str = ""
+
+    @property
+    def words(self) -> str:
+        """` with --gpu gb200`; "" if nothing was said."""
+        words = [f"--{name} {value}" for name, value in vars(self).items() if value]
+        return f" with {', '.join(words)}" if words else ""
 
     def fits(self, candidate: Candidate) -> bool:
         case = candidate.case
@@ -77,6 +84,7 @@ class Attributor:
     def __init__(self, candidates: Iterable[Candidate], registry: Registry, asked: Asked) -> None:
         self._asked, self._registry = asked, registry
         self.candidates = [candidate for candidate in candidates if asked.fits(candidate)]
+        self._known: dict[object, list[str]] = {}
 
     @cached_property
     def _rules(self) -> PathRules:
@@ -92,23 +100,21 @@ class Attributor:
             return Attribution(job, question=reason)
         named, logs = self._rules.read(job.log.name), job.log.logs
         job = replace(job, id=job.id or next((name.job for name in named.values()), ""))
+        if job.is_stepless and not (job.id or job.record):
+            return Attribution(job, question=_STEPLESS)
         if job.record is not None:
             return self._of_record(job)
         pool = [each for each in self.candidates if each.recipe.file.log in logs]
-        by_path = [each for each in pool if _is_named(each, named)]
         if job.config is not None:
-            return self._by_config(job, job.config, pool, by_path)
+            pool = [each for each in pool if fits(each, job.config)]
+            if not pool:
+                return Attribution(job, question=self._unknown(job, job.config))
+        by_path = [each for each in pool if _is_named(each, named)]
+        if job.config is not None and job.config.model_info.is_whole:
+            # The log and its path decide only what the launcher's file leaves open.
+            stated = [each for each in pool if not self._against(each, job)] or pool
+            return self._one(job, [each for each in stated if each in by_path] or stated, job.config_base)
         return self._by_log(job, pool, by_path)
-
-    def _by_config(
-        self, job: FoundJob, config: LaunchConfig, pool: Sequence[Candidate], by_path: Sequence[Candidate]
-    ) -> Attribution:
-        """The case that the launcher's file states. The log and its path decide only what that leaves open."""
-        listed = [each for each in pool if fits(each, config)]
-        if not listed:
-            return Attribution(job, question=_unknown(job, config))
-        stated = [each for each in listed if not self._against(each, job)] or listed
-        return self._one(job, [each for each in stated if each in by_path] or stated, job.config_base)
 
     def _by_log(self, job: FoundJob, pool: Sequence[Candidate], by_path: Sequence[Candidate]) -> Attribution:
         """The case that the log states and its path names; else that which the log states; else that which its path names."""
@@ -142,7 +148,7 @@ class Attributor:
     def _against(self, candidate: Candidate, job: FoundJob) -> str:
         assert job.log is not None
         log = job.log.logs[candidate.recipe.file.log]
-        return contradiction(candidate, log, self._registry.baselines, Started(job.id, job.restart + 1))
+        return contradiction(candidate, log, self._registry.baselines, job.id)
 
     def _one(self, job: FoundJob, fitting: Sequence[Candidate], known: str) -> Attribution:
         """The case if it is one; the question which it is if there are several."""
@@ -152,19 +158,27 @@ class Attributor:
         places = {(each.case.key, each.gpu) for each in fitting}
         alike = len(places) == 1 and len({self._registry.number(each) for each in fitting}) == 1
         if len(fitting) > 1 and not alike:
-            return Attribution(job, question=_which(fitting))
+            has_steps = job.log is not None and job.log.has_steps
+            return Attribution(job, question=_which(fitting) if has_steps else _STEPLESS)
         return Attribution(job, fitting[-1], known, alike=tuple(fitting[:-1]))
+
+    def _unknown(self, job: FoundJob, config: LaunchConfig) -> str:
+        model, job_config = config.model_info, config.job_config
+        proxy = " proxy" if job_config.proxy else ""
+        words = (
+            f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
+        )
+        release = config.workload_info.gsw_version
+        return f"ran {words}, release {release}, by {job.config_base}, which is no case{self._asked.words or ' here'}"
 
     def _none(self, job: FoundJob) -> str:
         """Why no case fits, and what to do."""
         assert job.log is not None
         if not job.log.has_steps:
-            return "has no training step of a known format"
-        asked = ", ".join(f"--{name} {value}" for name, value in vars(self._asked).items() if value)
+            return _STEPLESS
         stated = max(map(_stated, job.log.logs.values()), key=len)
         words = f"states {stated}" if stated else "states nothing of its model, and its path names no case"
-        of = f" with {asked}" if asked else ""
-        return f"no case{of} fits: it {words}; --case CASE judges it as one (`pacemark cases` lists them)"
+        return f"no case{self._asked.words} fits: it {words}; --case CASE judges it as one (`pacemark cases` lists them)"
 
 
 def _is_named(candidate: Candidate, named: Mapping[str, Named]) -> bool:
@@ -173,14 +187,14 @@ def _is_named(candidate: Candidate, named: Mapping[str, Named]) -> bool:
     return rule is not None and rule in named and names(candidate, named[rule])
 
 
-def contradiction(candidate: Candidate, log: Log, baselines: Path, started: Started = UNKNOWN) -> str:
-    """The first that the log states and the case does not have; "" if there is nothing."""
+def contradiction(candidate: Candidate, log: Log, baselines: Path, job: str = "") -> str:
+    """The first that the log of this job states and the case does not have; "" if there is nothing."""
     case = candidate.case
     batch = {step.gbs for step in log.steps if step.gbs is not None}
     if batch and case.gbs not in batch:
         # Most cases differ by this, and to ask for all takes longer.
         return f"its global batch size is {min(batch)}"
-    run = TimedRun(case, log, Statistic(), accelerators(baselines).get(candidate.gpu), started)
+    run = TimedRun(case, log, Statistic(), accelerators(baselines).get(candidate.gpu), Started(job))
     return next((reason for check in configuration.CHECKS for reason in check(run)), "")
 
 
@@ -210,12 +224,17 @@ def _without_pace(job: FoundJob) -> str:
 
 def _unfit(job: FoundJob) -> str:
     """Why a job is not judged, whatever case it ran; "" if it may be."""
+    if job.unread:
+        return f"its {PurePosixPath(job.unread).name} cannot be read, so that what is here may not tell all"
+    if job.log is None and job.record:
+        return f"is {job.record.verdict} by its {job.config_base}, and its log is not here"
     if job.log is None:
         return f"job {job.id} ran by {job.config_base}, and its log is not here"
-    if job.log.fault:
-        return job.log.fault
     if job.rivals:
-        return f"has {len(job.rivals)} more log(s) of the same attempt, {first_of(job.rivals, 2)}: name the right one"
+        rivals = [PurePosixPath(name).name for name in job.rivals]
+        return f"has {len(rivals)} more log(s) of the same attempt, {first_of(rivals, 2)}: judge the right one by itself"
+    if job.twin:
+        return f"has the steps of another job, {job.twin}: one of the two logs is a copy"
     if job.own_log:
         return "took the place of the job's own log, which says what else happened; the verdict on both is in case.json"
     return ""
@@ -229,7 +248,7 @@ def fits(candidate: Candidate, config: LaunchConfig) -> bool:
         model.scale in (None, case.gpus)
         and model.gpu_type in ("", candidate.gpu)
         and _release(config.workload_info.gsw_version) in ("", case.release)
-        and model.model_size in ("", case.model_name.partition("-proxy")[0])
+        and model.model_size in ("", case.model_name.removesuffix("-proxy"))
         and (not model.dtype or case.dtype in _dtypes(model.dtype))
         and config.job_config.proxy == ("proxy" in case.size)
         and (not model.model_name or _plain(model.model_name) in _names(candidate))
@@ -256,14 +275,6 @@ def _dtypes(word: str) -> set[str]:
     if word == "fp8":
         return {name for name, facts in DTYPES.items() if facts["fp8"] is True}
     return {word}
-
-
-def _unknown(job: FoundJob, config: LaunchConfig) -> str:
-    model, job_config = config.model_info, config.job_config
-    proxy = " proxy" if job_config.proxy else ""
-    words = f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
-    release = config.workload_info.gsw_version
-    return f"ran {words}, release {release}, by {job.config_base}, which is no case here"
 
 
 def _which(fitting: Sequence[Candidate]) -> str:

@@ -15,7 +15,6 @@ import stat
 import sys
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +86,8 @@ class Source:
         path = Path(self.name)
         try:
             if self.name == STDIN:
+                if sys.stdin is None:
+                    raise ConfigError("-: standard input is closed")
                 yield from self._opened(sys.stdin.buffer, "standard input", wanted)
             elif path.is_dir():
                 yield from self._folder(path, wanted)
@@ -124,9 +125,9 @@ class Source:
             yield File(name, pieces(stream, self.name))
 
     def _tar(self, stream: Readable, wanted: Callable[[str], bool]) -> Iterator[File]:
-        counted = _Counted(stream)
+        counted = cast(BinaryIO, _Counted(stream))
         try:
-            with tarfile.open(fileobj=cast(BinaryIO, counted), mode="r|", tarinfo=_Member) as archive:
+            with tarfile.open(fileobj=counted, mode="r|", tarinfo=_Member, bufsize=PIECE) as archive:
                 for number, member in enumerate(archive):
                     # Without this, it keeps each for ever.
                     archive.members = []  # type: ignore[attr-defined]
@@ -151,7 +152,7 @@ class Source:
                     data = archive.extractfile(member)
                     assert data is not None
                     yield File(member.name, pieces(decompressed(data)))
-        except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+        except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError) as error:
             raise Damaged(f"is cut or damaged, and what follows is unknown: {error}") from None
 
     def _zip(self, file: BinaryIO, wanted: Callable[[str], bool]) -> Iterator[File]:
@@ -167,7 +168,7 @@ class Source:
                 f"has more than {_MOST_IN_ALL >> 30} GiB when it is decompressed: name its logs themselves"
             )
         for entry in entries:
-            if entry.is_dir() or not wanted(entry.filename):
+            if entry.filename.endswith("/") or not wanted(entry.filename):
                 continue
             fault = _fault(entry.filename, entry.file_size)
             if stat.S_ISLNK(entry.external_attr >> 16):
@@ -326,4 +327,13 @@ class _Member(tarfile.TarInfo):
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in _HEADERS and self.size > _MOST_HEADER:
             raise Damaged(f"has a header of {self.size:,} bytes")
-        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+        member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        # What is said of all members has no end, and each member would copy it.
+        archive.pax_headers = {}
+        return member
+
+    def _refuse_sparse(self, *_: object) -> tarfile.TarInfo:
+        # tarfile reads the whole list of its holes into the memory.
+        raise Damaged(f"{self.name[:_LONGEST_NAME]} is sparse: pack it again without --sparse")
+
+    _proc_sparse = _proc_gnusparse_10 = _refuse_sparse

@@ -6,46 +6,63 @@ cli/llmb-run/src/llmb_run/run_config.py 276), and takes the log of its last rest
 
 from __future__ import annotations
 
+import math
 import re
+import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from ahocorasick_rs import BytesAhoCorasick, Implementation
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from plugins.base.errors import ConfigError
-from plugins.base.yaml_text import Loader
+from plugins.base.yamlfile import parse
 from plugins.judging.identity import fingerprint
 from plugins.judging.job_files import TAIL, LogEnd, end_of
 from plugins.logs import Log
 from plugins.logs.formats import parser
+from plugins.logs.line_parser import LineParser
 from plugins.logs.registry import FORMATS
 from plugins.record.case import CaseRecord
-from plugins.record.folder import CASE, LOG, OWN_LOG
+from plugins.record.folder import ALLURE, BASIS, CASE, LOG, OWN_LOG
 from plugins.record.stored import parse_case
+from plugins.record.verdict import Kind
 from plugins.sources.files import SUFFIX, Damaged, File, Source, SourceDamaged
 
-_CONFIG = re.compile(r"llmb-config_(\d+)\.yaml")
-# NeMo-Run's log, `log-<account>-<account>.<experiment>_<job>_<restart>.out`, then the outputs of batch scripts.
+_CONFIG = re.compile(r"llmb-config_(\d+)\.yaml", re.ASCII)
+# NeMo-Run's log, `log-<account>-<suffix>.<task>_<job>_<restart>.out`. Without `run`, the numbers may be others, as in
+# `log-maxtext_llama2_70b_<GPUs>_<job>.out`. Then the outputs of batch scripts.
 _OF_JOB = re.compile(
-    r"log-.*\.[A-Za-z].*_(?P<job>\d+)_(?P<restart>\d+)\.out|(?:sbatch_.*_|slurm-)(?P<batch>\d+)\.out"
+    r"(?s)log-(?P<run>[^.]*-[^.]*\.)?.*_(?P<job>\d+)_(?P<restart>\d+)\.out|(?:sbatch_.*_|slurm-)(?P<batch>\d+)\.out",
+    re.ASCII,
 )
-_TEXT = re.compile(r".*\.(log|out|err|txt|json|jsonl)")
-# A try that another one followed, and what Pacemark keeps beside the log that it judged.
-_ASIDE = re.compile(
-    r"(.*/)?(try-\d+/.*|allure/.*|basis/.*|log\.earlier\.txt|errors\.txt|sent\.txt|(summary|ctrf|artefacts|nodes|comparison)\.json)"
-)
+_NAMED = re.compile(r"(?s)log-.*\.out")
+_TEXT = re.compile(r"(?is).*\.((?P<log>log|out|err)|txt|json|jsonl)(\.\d+)?")
+# Beside the log that Pacemark judged: a try that another one followed, and what else it keeps.
+_ASIDE = re.compile(r"try-\d+|log\.earlier\.txt|errors\.txt|sent\.txt|artefacts\.json")
 _MOST_SMALL = 1 << 20
 _SURE = 3
 """A format of which so many steps were read is that of the log."""
+_MOST_HELD = 32
+"""So many pieces of 1 MiB are kept until a hint tells the format."""
+# The formats and their hints, which one pass finds.
+_HINTS = [(name, hint) for name in FORMATS for hint in parser(name).hints]
+_SEARCH = BytesAhoCorasick([hint for _, hint in _HINTS], implementation=Implementation.DFA)
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        return {key: value for key, value in values.items() if value is not None}
 
 
 class ModelInfo(_Section):
@@ -56,6 +73,11 @@ class ModelInfo(_Section):
     dtype: str = ""
     scale: int | None = None
     gpu_type: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it names a case by itself."""
+        return bool(self.model_name and self.model_size and self.dtype and self.scale)
 
 
 class WorkloadInfo(_Section):
@@ -83,17 +105,20 @@ class LaunchConfig(_Section):
 class JobLog:
     """A log: what it states by each format in which it has steps, or by all formats if it has none in any.
 
-    `fault` is why it could not be read, "" if it could.
+    `tail` is its end, compressed: a source may have thousands of logs.
     """
 
     name: str
     logs: Mapping[str, Log]
-    ends: Mapping[str, LogEnd]
-    fault: str = ""
+    tail: bytes
 
     @property
     def has_steps(self) -> bool:
         return any(log.steps or log.restarted_after for log in self.logs.values())
+
+    def end(self, log_format: str) -> LogEnd:
+        """What its end tells."""
+        return end_of(log_format, zlib.decompress(self.tail))
 
     @cached_property
     def prints(self) -> frozenset[str]:
@@ -107,7 +132,7 @@ class FoundJob:
 
     `config_name` is the file of its launcher, "" if there is none. `record` is that of the case which Pacemark judged by the
     log, `own_log` whether it took the place of another one there. `copies` are the other names of the same log, `rivals`
-    those of other logs of the same attempt.
+    those of other logs of the same attempt, `twin` that of the log of another job with the same steps, `unread` is the name of its launcher's file, record or last log if it cannot be read.
     """
 
     id: str
@@ -119,6 +144,19 @@ class FoundJob:
     own_log: bool = False
     copies: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()
+    twin: str = ""
+    unread: str = ""
+
+    @property
+    def is_stepless(self) -> bool:
+        """Whether it has a log without steps, whose own name does not say that it is one of a job."""
+        return self.log is not None and not self.log.has_steps and not _is_named(self.log.name)
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether its log is what a batch script printed, without steps."""
+        base = PurePosixPath(SUFFIX.sub("", self.name)).name
+        return self.log is not None and not self.log.has_steps and base.startswith(("sbatch_", "slurm-"))
 
     @property
     def name(self) -> str:
@@ -134,7 +172,7 @@ class FoundJob:
 def wanted(name: str) -> bool:
     """Whether a file of this name may tell of a job."""
     base = PurePosixPath(SUFFIX.sub("", name)).name
-    return bool(_CONFIG.fullmatch(base) or _TEXT.fullmatch(base)) and not _ASIDE.fullmatch(name)
+    return bool(_CONFIG.fullmatch(base) or _TEXT.fullmatch(base))
 
 
 @dataclass
@@ -142,8 +180,9 @@ class _Read:
     """What was read of a source, by the folder and the id of the job, or by the folder."""
 
     configs: dict[tuple[str, str], tuple[str, LaunchConfig]] = field(default_factory=dict)
-    logs: dict[tuple[str, str], list[tuple[int, JobLog]]] = field(default_factory=lambda: defaultdict(list))
+    logs: list[JobLog] = field(default_factory=list)
     records: dict[str, CaseRecord] = field(default_factory=dict)
+    cases: set[PurePosixPath] = field(default_factory=set)
     own_logs: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
 
@@ -157,107 +196,148 @@ class _Read:
         if named:
             self.configs[folder, named[1]] = file.name, _read_config(file)
         elif path.name == CASE:
+            self.cases.add(path.parent)
             self.records[folder] = parse_case(_whole(file), file.name)
         elif path.name == OWN_LOG:
             self.own_logs.add(folder)
         else:
-            self._keep_read(file)
-
-    def _keep_read(self, file: File) -> None:
-        """Raises Damaged for a file that no name calls the log of a job. An unreadable one may be that of its last attempt."""
-        try:
-            self._keep(read_log(file))
-        except SourceDamaged:
-            raise
-        except Damaged as error:
-            unread = JobLog(file.name, {}, {}, str(error))
-            if not _is_named(unread):
-                raise
-            self._keep(unread)
+            self.logs.append(read_log(file))
 
     def follow_links(self) -> Iterator[str]:
         """Take each link to a log of this source as that log. Yields those that lead elsewhere: they are not followed."""
-        known = {log.name: log for logs in self.logs.values() for _, log in logs}
+        known = {log.name: log for log in self.logs}
         for name, target in self.links.items():
             if target in known:
-                self._keep(replace(known[target], name=name))
-            elif _OF_JOB.fullmatch(PurePosixPath(SUFFIX.sub("", name)).name):
+                self.logs.append(replace(known[target], name=name))
+            elif _is_named(name):
                 yield name
 
-    def _keep(self, log: JobLog) -> None:
-        path = PurePosixPath(SUFFIX.sub("", log.name))
-        folder, of_job = str(path.parent), _OF_JOB.fullmatch(path.name)
-        if of_job is None:
-            self.logs[folder if path.name == LOG else str(path), ""].append((0, log))
-            return
-        # The output of a batch script counts as the log only if there is no other.
-        job, restart = of_job["job"] or of_job["batch"], int(of_job["restart"] or -1)
-        self.logs[folder, job].append((restart, log))
+    def _place_of(self, name: str) -> tuple[tuple[str, str], float]:
+        """The folder and the id of the job that a file of this name is of, and its restart; or its path and no id."""
+        path = PurePosixPath(SUFFIX.sub("", name))
+        config, of_job = _CONFIG.fullmatch(path.name), _OF_JOB.fullmatch(path.name)
+        if config:
+            return (str(path.parent), config[1]), math.inf
+        if of_job and of_job["batch"]:
+            # It counts as the log only if there is no other.
+            return (str(path.parent), of_job["batch"]), -1
+        if of_job and (of_job["run"] or (str(path.parent), of_job["job"]) in self.configs):
+            return (str(path.parent), of_job["job"]), int(of_job["restart"])
+        of_folder = path.name in (LOG, CASE)
+        return (str(path.parent if of_folder else path), ""), math.inf if path.name == CASE else 0
 
-    def jobs(self) -> Iterator[FoundJob]:
-        """Each job with its log and what stands beside it."""
-        for folder, job in sorted({*self.configs, *self.logs}):
-            config_name, config = self.configs.get((folder, job), ("", None))
-            restart, logs = _last_attempt(self.logs.get((folder, job), ()))
-            if config is None and not logs:
+    def jobs(self, lost: Iterable[str]) -> Iterator[FoundJob]:
+        """Each job with its log and what stands beside it. In the place of a `lost` file no earlier one may pass."""
+        runs = {case.parent.parent for case in self.cases}
+        logs_of: dict[tuple[str, str], list[tuple[float, JobLog]]] = defaultdict(list)
+        lost_of: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+        for log in self.logs:
+            place, restart = self._place_of(log.name)
+            logs_of[place].append((restart, log))
+        for name in lost:
+            place, restart = self._place_of(name)
+            lost_of[place].append((restart, name))
+        without_log = {
+            (folder, "") for folder, record in self.records.items() if record.verdict is not Kind.SKIPPED
+        }
+        for folder, job in sorted({*self.configs, *logs_of, *without_log}):
+            if self._is_aside(PurePosixPath(folder), runs):
                 continue
+            config_name, config = self.configs.get((folder, job), ("", None))
             record = None if job else self.records.get(folder)
+            attempts = logs_of[folder, job]
+            restart, logs = _last_attempt(attempts)
+            if not (config or record or logs):
+                # Nothing else tells that the job failed.
+                logs = [log for _, log in attempts[:1]]
+            unread = (name for number, name in lost_of[folder, job] if number >= restart)
             yield FoundJob(
                 job,
                 logs[0] if logs else None,
                 restart,
                 config,
-                config_name,
+                config_name or (str(PurePosixPath(folder, CASE)) if record else ""),
                 record,
                 own_log=record is not None and folder in self.own_logs,
                 rivals=tuple(log.name for log in logs[1:] if log.prints != logs[0].prints),
+                unread=next(unread, ""),
             )
+
+    def _is_aside(self, place: PurePosixPath, runs: Set[PurePosixPath]) -> bool:
+        """Whether Pacemark keeps this beside the log of a case, or in a run as what its report shows."""
+        return any(
+            (path.parent in self.cases and _ASIDE.fullmatch(path.name))
+            or (path.parent in runs and path.name in (ALLURE, BASIS))
+            for path in (place, *place.parents)
+        )
 
 
 def read_jobs(source: Source) -> list[FoundJob]:
     """The jobs of a source, in the order of the names of their logs. Raises ConfigError if it cannot be read at all."""
-    read = _Read()
+    read, cut = _Read(), []
     for file in source.files(wanted):
         try:
             read.take(file)
         except SourceDamaged as error:
             source.refused[source.name] = f"{error} (in {file.name})"
+            cut = [file.name]
             break
         except (Damaged, ConfigError) as error:
             source.refused[file.name] = str(error)
     for name in read.follow_links():
         source.refused[name] = f"is a link to {read.links[name]}, which is not followed"
-    return list(_without_copies(read.jobs()))
+    return _without_copies(read.jobs([*source.refused, *cut]))
 
 
-def _last_attempt(logs: Sequence[tuple[int, JobLog]]) -> tuple[int, list[JobLog]]:
+def _last_attempt(logs: Sequence[tuple[float, JobLog]]) -> tuple[int, list[JobLog]]:
     """The number of restarts of the last attempt, and its logs: what no name calls the log of a job is one if it has steps."""
-    if not any(restart >= 0 and _is_named(log) for restart, log in logs):
+    if not any(restart >= 0 and _is_named(log.name) for restart, log in logs):
         logs = [(restart, log) for restart, log in logs if log.has_steps]
     last = max((restart for restart, _ in logs), default=0)
-    return max(0, last), [log for restart, log in logs if restart == last]
+    return int(max(0, last)), [log for restart, log in logs if restart == last]
 
 
-def _is_named(log: JobLog) -> bool:
-    name = PurePosixPath(SUFFIX.sub("", log.name)).name
-    return name == LOG or _OF_JOB.fullmatch(name) is not None
+def _is_named(name: str) -> bool:
+    """Whether a file of this name is the log of a job, whatever it has."""
+    base = PurePosixPath(SUFFIX.sub("", name)).name
+    return base == LOG or _NAMED.fullmatch(base) is not None or _OF_JOB.fullmatch(base) is not None
 
 
 def read_log(file: File) -> JobLog:
-    """Read a log by all formats at once, until one of them is sure. Raises Damaged."""
-    parsers, tail = {name: parser(name) for name in FORMATS}, b""
-    sure = False
+    """Read a log by the formats that it has hints of, or by all, until one of them is sure. Raises Damaged."""
+    readers: dict[str, LineParser] = {}
+    held: list[bytes] = []
+    sure, tail = False, b""
     for piece in file.pieces:
-        for reader in parsers.values():
+        for reader in readers.values():
             reader.feed(piece)
         tail = (tail + piece)[-TAIL:]
-        if not sure:
-            steps = {name: len(reader.log().steps) for name, reader in parsers.items()}
-            sure = max(steps.values()) >= _SURE
-            parsers = {name: parsers[name] for name, count in steps.items() if count or not sure}
-    logs = {name: reader.finish() for name, reader in parsers.items()}
+        if sure:
+            continue
+        held.append(piece)
+        _begin(readers, held, every=len(held) == _MOST_HELD)
+        steps = {name: len(reader.log().steps) for name, reader in readers.items()}
+        sure = max(steps.values(), default=0) >= _SURE
+        if sure:
+            readers = {name: readers[name] for name, count in steps.items() if count}
+        if sure or len(readers) == len(FORMATS):
+            held = []
+    if not sure:
+        _begin(readers, held, every=True)
+    logs = {name: reader.finish() for name, reader in readers.items()}
     stepping = {name: log for name, log in logs.items() if log.steps or log.restarted_after}
-    return JobLog(file.name, stepping or logs, {name: end_of(name, tail) for name in stepping or logs})
+    return JobLog(file.name, stepping or logs, zlib.compress(tail, 1))
+
+
+def _begin(readers: dict[str, LineParser], held: Sequence[bytes], *, every: bool) -> None:
+    """Read all that is held by each further format that has a hint in the newest piece, or by `every` one."""
+    hinted = set(FORMATS)
+    if not every:
+        hinted = {_HINTS[n][0] for n, _, _ in _SEARCH.find_matches_as_indexes(held[-1])}
+    for name in [name for name in FORMATS if name in hinted - set(readers)]:
+        readers[name] = parser(name)
+        for piece in held:
+            readers[name].feed(piece)
 
 
 def _whole(file: File) -> bytes:
@@ -273,24 +353,36 @@ def _whole(file: File) -> bytes:
 def _read_config(file: File) -> LaunchConfig:
     """Raises Damaged."""
     try:
-        return LaunchConfig.model_validate(yaml.load(_whole(file), Loader))
-    except (yaml.YAMLError, ValidationError, ValueError, RecursionError) as error:
+        return parse(Path(PurePosixPath(file.name).name), _whole(file), LaunchConfig)
+    except ConfigError as error:
         raise Damaged(f"is no llmb-config: {str(error).splitlines()[0]}") from None
 
 
 def _without_copies(jobs: Iterable[FoundJob]) -> list[FoundJob]:
-    """Each log of a job once, under the name that tells most. A log that two jobs have by their ids counts for each."""
-    kept: list[FoundJob] = []
-    for job in sorted(jobs, key=lambda job: (job.config is None, not job.id)):
-        same = next((other for other in kept if _is_copy(job, other)), None)
-        if same is None:
-            kept.append(job)
-        elif job.log is not None:
-            kept[kept.index(same)] = replace(same, copies=(*same.copies, job.log.name))
-    return sorted(kept, key=lambda job: job.name)
+    """Each log of a job once, under the name that tells most. Two jobs that have the same one by their ids are twins."""
+    kept: dict[int, FoundJob] = {}
+    owners: dict[str, list[int]] = defaultdict(list)
+    ordered = sorted(jobs, key=lambda job: (job.config is None, not job.id))
+    for number, job in enumerate(ordered):
+        prints = job.log.prints if job.log else frozenset()
+        others = [other for mark in prints for other in owners[mark]]
+        same = next((other for other in others if _may_be_copy(job, kept[other])), None)
+        if same is not None and job.log is not None:
+            kept[same] = replace(kept[same], copies=(*kept[same].copies, job.log.name))
+            continue
+        kept[number] = job
+        if others:
+            first = others[0]
+            kept[number] = replace(job, twin=kept[first].name)
+            kept[first] = replace(kept[first], twin=job.name)
+        for mark in prints:
+            owners[mark].append(number)
+    return sorted(kept.values(), key=lambda job: job.name)
 
 
-def _is_copy(job: FoundJob, other: FoundJob) -> bool:
-    if job.log is None or other.log is None or job.config is not None:
+def _may_be_copy(job: FoundJob, other: FoundJob) -> bool:
+    """Whether a log with the steps of another job's is that, and not said by its name to be of another job."""
+    base, base_of_other = PurePosixPath(job.name).name, PurePosixPath(other.name).name
+    if job.config is not None or job.id not in ("", other.id):
         return False
-    return bool(job.log.prints & other.log.prints) and job.id in ("", other.id)
+    return base == base_of_other or bool(job.id) or not _NAMED.fullmatch(base)

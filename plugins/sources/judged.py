@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.base.words import first_of
+from plugins.base.words import first_of, names_secret
 from plugins.gpu.samples import Gpus
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
@@ -36,7 +38,7 @@ class _InMemory:
         return Gpus()
 
     def read_end(self, log_format: str, outcome: Outcome) -> LogEnd:  # noqa: ARG002
-        return self.log.ends[log_format]
+        return self.log.end(log_format)
 
 
 def judge_job(
@@ -50,14 +52,19 @@ def judge_job(
     ref = JobRef(case.recipe, case.id, job.name, job.id or UNKNOWN_JOB)
     state = JobState(Phase.SUCCEEDED, "REPLAYED")
     ended = Job(
-        ref=ref, backend=REPLAY, gpus=case.gpus, status="ended", state=state, attempts=job.restart + 1
+        # A restart has a log of its own: a second run in it is another job's.
+        ref=ref,
+        backend=REPLAY,
+        gpus=case.gpus,
+        status="ended",
+        state=state,
     )
     outcome = Outcome(gpu, _NOWHERE / case.recipe / case.id, Path(source) / job.name, ended)
     per_node = 4 if gpu.startswith("gb") else 8
     choice = Choice(release=case.release, gpu=gpu, gpus_per_node=per_node, strict_last=strict_last)
     setting = Setting(candidate.recipe, choice, baselines)
     judgement = judge(read_evidence(case, outcome, setting, _InMemory(job.log)))
-    remarks = (*judgement.verdict.remarks, *_remarks(job))
+    remarks = (*judgement.verdict.remarks, *_remarks(job, judgement.verdict.kind))
     return replace(judgement, verdict=replace(judgement.verdict, remarks=remarks))
 
 
@@ -75,15 +82,28 @@ def how_known(attribution: Attribution) -> str:
     return ", ".join(parts)
 
 
-def _remarks(job: FoundJob) -> list[str]:
+def _remarks(job: FoundJob, kind: Kind) -> list[str]:
     """What a reader must know of how the job was launched, and of how it ended."""
     remarks = []
-    if job.record is not None and job.record.verdict in (Kind.INFRASTRUCTURE, Kind.LOST):
+    if job.record is not None and job.record.verdict.fails and not kind.fails:
         remarks.append(f"the session that collected the log said: {job.record.headline}")
     if job.config is not None:
         ran = job.config.job_config
         changed = {**ran.env_overrides, **ran.model_overrides}
         words = [*(f"{name}={value}" for name, value in changed.items()), *ran.mbridge_args]
         if words:
-            remarks.append(f"it was launched with {', '.join(words)[:300]}, by its llmb-config")
+            words_shown = ", ".join(_without_secrets(words))[:300]
+            remarks.append(f"it was launched with {words_shown}, by its llmb-config")
     return remarks
+
+
+def _without_secrets(words: Iterable[str]) -> Iterator[str]:
+    """`HF_TOKEN=x` and `--hf-token x` without their values."""
+    hidden = False
+    for word in words:
+        name, *value = re.split("[= ]", word, maxsplit=1)
+        secret = names_secret(name)
+        if hidden or (secret and value):
+            word = "..." if hidden else f"{name}=..."
+        yield word
+        hidden = secret and not value
