@@ -61,7 +61,7 @@ FATES = {
     "70b-bf16-256gpus": Fate("too fast", slower=0.8),
     "70b-bf16-512gpus": Fate("invalid run", gbs=8),
     "70b-fp8-64gpus": Fate("infrastructure", steps=20, changed={"phase": Phase.FAILED}),
-    "70b-fp8-128gpus": Fate("infrastructure", changed={"failure": "infrastructure", "message": f"sbatch: {TEXT}"}),
+    "70b-fp8-128gpus": Fate("infrastructure", changed={"backend": "slurm", "failure": "infrastructure", "message": f"sbatch: {TEXT}"}),
     "70b-fp8-256gpus": Fate("lost", changed={"failure": "lost", "message": f"sacct: {TEXT}"}),
     "70b-fp8-512gpus": Fate("no baseline", changed={"gpu": f"gpu {TEXT}"}),
 }  # fmt: skip
