@@ -59,8 +59,9 @@ slurms: $(BIN)/.test lab
 	$(BIN)/python -m tests.lab.debian $$release tests/system -m promise $(LAB_TESTS) || exit 1; done
 
 # The tests of a file go to one worker: what they share is made once, and to deal out 10,000 tests one by one takes xdist ten seconds.
+# Many of them wait: three workers a processor.
 unit: $(BIN)/.test
-	$(BIN)/python -m pytest tests/unit -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/unit -n $$((3 * $$(nproc))) --dist loadfile --no-loadscope-reorder
 
 bench: $(BIN)/.test lab kubernetes
 	$(BIN)/python -m tests.bench $(BENCHES)
