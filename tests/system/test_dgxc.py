@@ -45,6 +45,8 @@ dgxc: Any = importlib.import_module("tools.megatron_bridge.dgxc")
 cells: Any = importlib.import_module("tools.megatron_bridge.cells")
 RECIPES = [family.recipe for family in dgxc.FAMILIES]
 each_release = pytest.mark.parametrize("release", list(UPSTREAM))
+# What the program writes of both releases takes seconds, and is made once.
+pytestmark = pytest.mark.xdist_group("dgxc")
 
 
 @pytest.fixture(scope="module")
@@ -379,6 +381,17 @@ def contract(recipe: Recipe, gpu: str, case: Case) -> dict[str, str]:
     return {name: text.format(**words) for name, text in variables.items() if name != "LLMB_INSTALL"}
 
 
+def finder(recipe: Recipe, folder: Path) -> LogFinder:
+    """That of a recipe below a folder, which reads the folder once."""
+    key = recipe.path, folder
+    if key not in _FINDERS:
+        _FINDERS[key] = LogFinder(recipe, folder)
+    return _FINDERS[key]
+
+
+_FINDERS: dict[tuple[Path, Path], LogFinder] = {}
+
+
 @each_release
 @pytest.mark.parametrize("recipe_name", RECIPES)
 def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_that_upstream_gives_it(
@@ -420,7 +433,7 @@ def test_each_launch_contract_starts_its_case_whose_log_is_found_by_the_name_tha
         path = tmp_path / gpu / name / f"log-acct-x.{name}_{job}_0.out"
         path.parent.mkdir(parents=True)
         path.touch()
-    logs = [LogFinder(recipe, tmp_path / gpu).find(case).path for recipe, gpu, case in launched]
+    logs = [finder(recipe, tmp_path / gpu).find(case).path for recipe, gpu, case in launched]
     assert len(set(logs)) == len(launched)
 
 
@@ -471,7 +484,7 @@ def test_no_log_is_found_by_the_name_of_another_case(tmp_path: Path, release: st
         path.parent.mkdir(exist_ok=True)
         path.touch()
     for job, (recipe, gpu, case) in enumerate(cases(release)):
-        assert LogFinder(recipe, tmp_path / gpu).find(case).job == str(job), (gpu, case.key)
+        assert finder(recipe, tmp_path / gpu).find(case).job == str(job), (gpu, case.key)
 
 
 def test_the_plan_has_the_price_of_a_published_pace_and_says_why_other_cases_have_no_number(
