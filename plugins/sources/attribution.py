@@ -248,7 +248,7 @@ def fits(candidate: Candidate, config: LaunchConfig) -> bool:
         model.scale in (None, case.gpus)
         and model.gpu_type in ("", candidate.gpu)
         and _release(config.workload_info.gsw_version) in ("", case.release)
-        and model.model_size in ("", case.model_name.removesuffix("-proxy"))
+        and model.model_size in ("", case.model_name.partition("-proxy")[0])
         and (not model.dtype or case.dtype in _dtypes(model.dtype))
         and config.job_config.proxy == ("proxy" in case.size)
         and (not model.model_name or _plain(model.model_name) in _names(candidate))

@@ -316,10 +316,14 @@ def read_log(file: File) -> JobLog:
             continue
         held.append(piece)
         _begin(readers, held, every=len(held) == _MOST_HELD)
-        steps = {name: len(reader.log().steps) for name, reader in readers.items()}
-        sure = max(steps.values(), default=0) >= _SURE
+        steps = {name: reader.log().steps for name, reader in readers.items()}
+        sure = max(map(len, steps.values()), default=0) >= _SURE
         if sure:
-            readers = {name: readers[name] for name, count in steps.items() if count}
+            # Megatron-Bridge has Megatron-LM's lines; which of the two it is, a rate tells.
+            rated = [name for name, read in steps.items() if any(step.tflops_per_gpu for step in read)]
+            readers = {
+                name: readers[name] for name in rated or [name for name, read in steps.items() if read]
+            }
         if sure or len(readers) == len(FORMATS):
             held = []
     if not sure:
