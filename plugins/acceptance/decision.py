@@ -149,11 +149,7 @@ def decide(
         failed=failed,
         missing=missing,
         waived=tuple(_waived_case(waiver, run.cases[key]) for key, waiver in waived.items()),
-        unpublished={
-            case.key: run.cases[case.key].unpublished
-            for case in cases
-            if case.key in run.cases and run.cases[case.key].unpublished
-        },
+        unpublished=_unpublished(cases, run),
     )
 
 
@@ -279,6 +275,12 @@ def _why_not(waiver: Waiver, shown: Shown, begun: datetime.date) -> str:
     if max(begun, shown.submitted or begun) > waiver.until:
         return f"its waiver ended on {waiver.until}"
     return ""
+
+
+def _unpublished(cases: Sequence[Case], run: RunShown) -> dict[str, str]:
+    """What judged each case for which nobody published a number."""
+    shown = {case.key: run.cases[case.key].unpublished for case in cases if case.key in run.cases}
+    return {key: words for key, words in shown.items() if words}
 
 
 def acceptance_lines(record: AcceptanceRecord) -> Iterator[str]:
