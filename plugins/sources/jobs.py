@@ -10,7 +10,7 @@ import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -81,6 +81,7 @@ class ModelInfo(_Section):
 
 
 class WorkloadInfo(_Section):
+    framework: str = ""
     gsw_version: str = ""
     workload_type: str = "pretrain"
 
@@ -201,7 +202,13 @@ class _Read:
         elif path.name == OWN_LOG:
             self.own_logs.add(folder)
         else:
-            self.logs.append(read_log(file))
+            self.logs.append(read_log(file, self._formats(file.name)))
+
+    def _formats(self, name: str) -> Collection[str]:
+        """The formats that a log may have: of a job whose launcher's file was read, which stands before it in an archive, one."""
+        config = self.configs.get(self._place_of(name)[0])
+        framework = config[1].workload_info.framework if config else ""
+        return [framework] if framework in FORMATS else FORMATS
 
     def follow_links(self) -> Iterator[str]:
         """Take each link to a log of this source as that log. Yields those that lead elsewhere: they are not followed."""
@@ -303,11 +310,11 @@ def _is_named(name: str) -> bool:
     return base == LOG or _NAMED.fullmatch(base) is not None or _OF_JOB.fullmatch(base) is not None
 
 
-def read_log(file: File) -> JobLog:
-    """Read a log by the formats that it has hints of, or by all, until one of them is sure. Raises Damaged."""
-    readers: dict[str, LineParser] = {}
+def read_log(file: File, formats: Collection[str] = FORMATS) -> JobLog:
+    """Read a log by those of these formats that it has hints of, or by all, until one of them is sure. Raises Damaged."""
+    sure, tail = len(formats) == 1, b""
+    readers: dict[str, LineParser] = {name: parser(name) for name in formats if sure}
     held: list[bytes] = []
-    sure, tail = False, b""
     for piece in file.pieces:
         for reader in readers.values():
             reader.feed(piece)

@@ -13,6 +13,7 @@ import pytest
 from backports import zstd
 
 from pacemark.__main__ import main
+from plugins.sources.registry import Candidate
 from tests.unit.sources import upstream
 from tests.unit.sources.upstream import OLD, TOP, job, log_name, of, text
 
@@ -45,9 +46,20 @@ def jobs() -> list[tuple[int, str, list[bytes], dict[str, Any]]]:
 
 @cache
 def tree() -> dict[str, bytes]:
-    """The files of all these jobs."""
+    """The files of all these jobs, and of those of the newer release."""
     made = [job(of(name), number, logs, **changed) for number, name, logs, changed in jobs()]
+    made += [job(each, 4720 + n, [text(each, 1 + (n + 1) / 10_000)]) for n, each in enumerate(newer())]
     return {name: data for files in made for name, data in files.items()}
+
+
+MORE = 25
+
+
+@cache
+def newer() -> list[Candidate]:
+    """Cases of the release behind, of each family some."""
+    found = [each for family in upstream.FAMILIES for each in upstream.of_family(family, "26.08.00")]
+    return [found[number * len(found) // MORE] for number in range(MORE)]
 
 
 EXPECTED = {
@@ -90,7 +102,8 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_each_job_has_its_line(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record, status = judged(str(source), capsys=capsys)
-    assert by_job(record) == EXPECTED
+    fates = ["passed" if upstream.registry().number(each) else "no baseline" for each in newer()]
+    assert by_job(record) == {**EXPECTED, **{4720 + number: fate for number, fate in enumerate(fates)}}
     assert record["not_read"] == {}
     assert status == 1
     known = {case["job"]["id"]: record["found"][case["id"]]["known"] for case in record["cases"]}
@@ -98,9 +111,9 @@ def test_each_job_has_its_line(source: Path, capsys: pytest.CaptureFixture[str])
         known["4703"] == "job 4703, restart 1, its last, release 26.06.01 on gb300 by llmb-config_4703.yaml"
     )
     # Two jobs of a case stay two.
-    assert {case["id"] for case in record["cases"] if "405b" in case["id"]} == {
-        f"llama3/405b-nvfp4-256gpus#{number}" for number in (4705, 4706, 4714)
-    }
+    assert {
+        case["id"] for case in record["cases"] if case["id"].startswith("llama3/405b-nvfp4-256gpus#")
+    } == {f"llama3/405b-nvfp4-256gpus#{number}" for number in (4705, 4706, 4714)}
 
 
 @pytest.mark.parametrize("number", range(4701, 4709))

@@ -87,7 +87,7 @@ def experiment(of: Candidate) -> str:
 def pace(of: Candidate) -> float:
     """Its published step time in s; of a case without one, any."""
     number = registry().number(of)
-    return number.step_time if number else 10.0
+    return number.step_time if number else 40.0
 
 
 _TEXTS: dict[tuple[str, float], bytes] = {}
