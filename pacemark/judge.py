@@ -146,7 +146,7 @@ def _look(paths: Sequence[str], attributor: Attributor, registry: Registry, *, s
     sight = Sight([], {}, {}, {}, [])
     for path in dict.fromkeys(map(os.path.normpath, paths)):
         source = Source(path)
-        for attribution in _told(list(map(attributor.of, read_jobs(source)))):
+        for attribution in _reported(list(map(attributor.of, read_jobs(source)))):
             job, place = attribution.job, _place(path, attribution.job.name)
             if job.is_stepless and not job.id and not job.record and place != path:
                 sight.stepless.append(place)
@@ -165,8 +165,8 @@ def _look(paths: Sequence[str], attributor: Attributor, registry: Registry, *, s
     return replace(sight, judged=list(_with_ids(judgements)))
 
 
-def _told(attributions: Sequence[Attribution]) -> Iterator[Attribution]:
-    """Without further pods of a job, and the outputs of its batch script: those of its logs count that have steps, or else one of them."""
+def _reported(attributions: Sequence[Attribution]) -> Iterator[Attribution]:
+    """One a job: of its pods' logs those with steps, or else one of them; the output of its batch script if there is no log."""
     jobs = [each.job for each in attributions]
     known = {_place_of_pods(job) for job in jobs if job.log and job.log.has_steps}
     logged = {job.id for job in jobs if job.log and not job.is_of_batch}

@@ -109,11 +109,22 @@ class Evidence:
         return TimedRun(self.case, run.log, statistic, part, run.started, whole, site.nodes, site.network)
 
 
-def runs_of(outcome: Outcome, logs: Sequence[Log], gpus: Sequence[Gpus | None] = ()) -> tuple[Run, ...]:
-    """The runs with these logs, oldest first: the last is that of the outcome's own job."""
+def runs_of(
+    outcome: Outcome,
+    logs: Sequence[Log],
+    gpus: Sequence[Gpus | None] = (),
+    *,
+    log_of_each_start: bool = False,
+) -> tuple[Run, ...]:
+    """The runs with these logs, oldest first: the last is that of the outcome's own job.
+
+    If there is a log of each start, each of these logs is of one start, however often the job was started.
+    """
     jobs = [Started(job.ref.id, job.attempts) for job in outcome.repeated[: len(logs) - 1]]
     jobs += [UNKNOWN] * (len(logs) - 1 - len(jobs))
     jobs.append(Started(outcome.known_job, outcome.job.attempts))
+    if log_of_each_start:
+        jobs = [replace(started, times=1) for started in jobs]
     return tuple(
         Run(log, samples, started) for log, samples, started in zip_longest(logs, gpus[: len(logs)], jobs)
     )
@@ -138,7 +149,7 @@ def read_evidence(case: Case, outcome: Outcome, setting: Setting, parsed: JobLog
     return Evidence(
         case=case,
         outcome=outcome,
-        runs=runs_of(outcome, logs, gpus),
+        runs=runs_of(outcome, logs, gpus, log_of_each_start=file.log_of_each_start),
         numbers=numbers(case, baseline, outcome.gpu, setting.baselines, why_none),
         site=SiteFacts(case.nodes(choice.gpus_per_node), choice.network, choice.promised),
         artefacts=read_artefacts(folder) if case.mode else None,

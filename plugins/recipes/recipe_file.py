@@ -92,6 +92,15 @@ class Matrix(Strict):
             )
         return rule
 
+    @property
+    def log_of_each_start(self) -> bool:
+        """Whether each start of a job has a log of its own: by the launcher, or else by the rule for paths."""
+        if self.launch is not None:
+            return self.launch.log_of_each_start
+        if self.replay is None:
+            return False
+        return "restart" in log_rule(self.replay, dict.fromkeys(REPLAY_WORDS, "1")).groupindex
+
     def dtype_in_paths(self, dtype: str) -> str:
         """What the paths of logs call a dtype."""
         return next((name for known, name in self.replay_dtypes.items() if known == dtype), dtype)

@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -41,7 +41,7 @@ _OF_JOB = re.compile(
     re.ASCII,
 )
 _NAMED = re.compile(r"(?s)log-.*\.out")
-_TEXT = re.compile(r"(?is).*\.((?P<log>log|out|err)|txt|json|jsonl)(\.\d+)?")
+_TEXT = re.compile(r"(?is).*\.(log|out|err|txt|json|jsonl)(\.\d+)?")
 # Beside the log that Pacemark judged: a try that another one followed, and what else it keeps.
 _ASIDE = re.compile(r"try-\d+|log\.earlier\.txt|errors\.txt|sent\.txt|artefacts\.json")
 _MOST_SMALL = 1 << 20
@@ -49,9 +49,6 @@ _SURE = 3
 """A format of which so many steps were read is that of the log."""
 _MOST_HELD = 32
 """So many pieces of 1 MiB are kept until a hint tells the format."""
-# The formats and their hints, which one pass finds.
-_HINTS = [(name, hint) for name in FORMATS for hint in parser(name).hints]
-_SEARCH = BytesAhoCorasick([hint for _, hint in _HINTS], implementation=Implementation.DFA)
 
 
 class _Section(BaseModel):
@@ -340,11 +337,20 @@ def read_log(file: File, formats: Collection[str] = FORMATS) -> JobLog:
     return JobLog(file.name, stepping or logs, zlib.compress(tail, 1))
 
 
+@cache
+def _hints() -> tuple[list[str], BytesAhoCorasick]:
+    """The format of each hint, and the search that finds all hints in one pass. It takes a while to make."""
+    pairs = [(name, hint) for name in FORMATS for hint in parser(name).hints]
+    search = BytesAhoCorasick([hint for _, hint in pairs], implementation=Implementation.DFA)
+    return [name for name, _ in pairs], search
+
+
 def _begin(readers: dict[str, LineParser], held: Sequence[bytes], *, every: bool) -> None:
     """Read all that is held by each further format that has a hint in the newest piece, or by `every` one."""
     hinted = set(FORMATS)
     if not every:
-        hinted = {_HINTS[n][0] for n, _, _ in _SEARCH.find_matches_as_indexes(held[-1])}
+        names, search = _hints()
+        hinted = {names[number] for number, _, _ in search.find_matches_as_indexes(held[-1])}
     for name in [name for name in FORMATS if name in hinted - set(readers)]:
         readers[name] = parser(name)
         for piece in held:

@@ -52,12 +52,7 @@ def judge_job(
     ref = JobRef(case.recipe, case.id, job.name, job.id or UNKNOWN_JOB)
     state = JobState(Phase.SUCCEEDED, "REPLAYED")
     ended = Job(
-        # A restart has a log of its own: a second run in it is another job's.
-        ref=ref,
-        backend=REPLAY,
-        gpus=case.gpus,
-        status="ended",
-        state=state,
+        ref=ref, backend=REPLAY, gpus=case.gpus, status="ended", state=state, attempts=job.restart + 1
     )
     outcome = Outcome(gpu, _NOWHERE / case.recipe / case.id, Path(source) / job.name, ended)
     per_node = 4 if gpu.startswith("gb") else 8

@@ -16,8 +16,6 @@ from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import REPLAY_WORDS, log_rule, read_recipe, read_releases
 from plugins.sources.files import SUFFIX
 
-_WORD = re.compile(r"\{(\w+)\}")
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -70,8 +68,13 @@ class Registry:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """All of them. Those of a recipe that names no type of GPU are of any. Raises ConfigError."""
-        return [candidate for recipe, gpu in self._recipes() for candidate in candidates_of(recipe, gpu)]
+        """All of them, of the usual variant. Those of a recipe that names no type of GPU are of any. Raises ConfigError."""
+        return [
+            Candidate(recipe, gpu, case)
+            for recipe, gpu in self._recipes()
+            for case in recipe.cases
+            if case.is_timed and not case.variant
+        ]
 
     def number(self, candidate: Candidate) -> Number | None:
         """The published number of a case; None if there is none. Raises ConfigError."""
@@ -93,11 +96,6 @@ class Registry:
                     recipe = load_recipe(path.parent, release, gpu)
                     if not recipe.unfit:
                         yield recipe, gpu
-
-
-def candidates_of(recipe: Recipe, gpu: str) -> list[Candidate]:
-    """The usual timed cases of a recipe."""
-    return [Candidate(recipe, gpu, case) for case in recipe.cases if case.is_timed and not case.variant]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from plugins.record.baseline import Statistic
 
 @dataclass(frozen=True)
 class Started:
-    """The job of a run: its id, "" if it is unknown, and how often the cluster is known to have started it."""
+    """The job of a run: its id, "" if it is unknown, and how many of its starts may have written the log."""
 
     job: str = ""
     times: int = 1

@@ -36,12 +36,13 @@ from tests.unit.sources import upstream
 CASE = "70b-fp8-512gpus"
 
 
-def log(root: Path, task: str = "70b_fp8_512", job: int = 7, restart: int = 0) -> Path:
+def log(root: Path, task: str = "70b_fp8_512", job: int = 7, restart: int = 0, *, write: bool = True) -> Path:
     name = f"pretrain_llama3.1_{task}"
     folder = root / "experiments" / name / f"{name}_1744400000" / name
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"log-acct_x-x.{name}_{job}_{restart}.out"
-    path.write_text("")
+    if write:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
     return path
 
 
@@ -332,6 +333,56 @@ def test_an_archive_is_a_tree(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(SubmitError, match=words):
             replayed(path)
+
+
+LATER = f"{upstream.TOP}/{log(Path('x'), restart=1, write=False).relative_to('x')}"
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (lambda files: upstream.tar(files)[:-9000], "is cut or damaged"),
+        (lambda files: upstream.tar(files, upstream.link(LATER, "gone.log")), "is a link to .*gone.log, which is not followed"),
+        (lambda files: upstream.tar(files, upstream.link(LATER, "/etc/passwd")), "is a link to /etc/passwd, which is not followed"),
+        (lambda files: upstream.zipped(files | {LATER: gzip.compress(b"x" * 9000)[:-9]}), "cannot be decompressed"),
+        (lambda files: upstream.zipped(files | {"a.log": b"", "a.log/b.log": b""}), "exp cannot be unpacked: (Not a directory|File exists) "),
+    ],
+    ids=["cut", "link to nothing", "link that leads out", "damaged", "file and folder"],
+)  # fmt: skip
+def test_an_archive_that_may_lack_the_last_log_of_a_job_judges_no_case(
+    archive: Callable[[dict[str, bytes]], bytes], words: str, tmp_path: Path
+) -> None:
+    """Neither the first case that is asked for, nor those after it."""
+    name = log(tmp_path / "tree").relative_to(tmp_path / "tree").as_posix()
+    path = tmp_path / "exp"
+    path.write_bytes(archive({name: examples.nemo2_text().encode()}))
+    with closing(ReplayBackend(path, "h100", [examples.llama3()])) as backend:
+        for _ in range(2):
+            with pytest.raises(SubmitError, match=words):
+                backend.submit(examples.case(CASE), "name")
+
+
+def test_no_earlier_log_takes_the_place_of_one_that_states_another_run(tmp_path: Path) -> None:
+    """Of one job the last log counts, and of two jobs that are called as the case neither is left out for its contents."""
+    other = examples.nemo2_text().replace("global_batch_size: 1024", "global_batch_size: 512").encode()
+    assert other != examples.nemo2_text().encode()
+    restarted = tmp_path / "restarted"
+    log(restarted, job=7).write_text(examples.nemo2_text())
+    log(restarted, job=7, restart=1).write_bytes(other)
+    assert find(restarted).restart == 1
+    log(restarted, job=8).write_text(examples.nemo2_text())
+    assert "3 logs could be that of" in refusal(restarted)
+
+
+def test_two_runs_in_the_log_of_a_restart_do_not_pass(tmp_path: Path) -> None:
+    """Each start has a log of its own there: that the job was started again explains no second run in it."""
+    pace = examples.target().step_time
+    runs = (examples.nemo2_text([factor * pace] * 50) for factor in (1.3, 1.0))
+    log(tmp_path / "tree", restart=1).write_text("".join(runs))
+    source = ("--backend", "replay", "--from", str(tmp_path / "tree"))
+    run = pacemark("suites/llama3", "-k", f"[{CASE}]", *source, results=tmp_path / "results")
+    assert run.verdicts == {f"llama3/{CASE}": "invalid run"}
+    assert "two runs share this log" in run.out
 
 
 def test_logs_whose_paths_name_no_case_are_found_by_what_they_state(tmp_path: Path) -> None:
