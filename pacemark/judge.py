@@ -153,7 +153,9 @@ def _look(paths: Sequence[str], attributor: Attributor, registry: Registry, *, s
                 continue
             if attribution.candidate is None:
                 group = sight.others if attribution.other else sight.questions
-                group[place] = attribution.question
+                group[place] = attribution.question + (
+                    f": give {attribution.answer}" if attribution.answer else ""
+                )
                 continue
             try:
                 judgement = judge_job(attribution, path, registry.baselines, strict_last=strict_last)

@@ -64,18 +64,23 @@ class Asked:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The case of a job, and `known`, by what it is known; or `question`, why it is not judged and what to do.
+    """The case of a job, and `known`, by what it is known; or `question`, why it is not judged.
 
-    `alike` are further cases of other releases that it could as well be, which are judged by the same number.
-    `other`: no pace of such a job was published.
+    `fitting` are the cases that it may be of. If it is known, they are one case, of several releases that have the same number.
+    `answer` are the options that say which of them it is. `other`: no pace of such a job was published.
     """
 
     job: FoundJob
-    candidate: Candidate | None = None
     known: str = ""
     question: str = ""
-    alike: tuple[Candidate, ...] = ()
+    answer: str = ""
+    fitting: tuple[Candidate, ...] = ()
     other: bool = False
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """The case, of the latest release; None if it is open."""
+        return None if self.question else self.fitting[-1]
 
 
 class Attributor:
@@ -84,7 +89,7 @@ class Attributor:
     def __init__(self, candidates: Iterable[Candidate], registry: Registry, asked: Asked) -> None:
         self._asked, self._registry = asked, registry
         self.candidates = [candidate for candidate in candidates if asked.fits(candidate)]
-        self._known: dict[object, list[str]] = {}
+        self._of_variant = any(candidate.case.variant for candidate in self.candidates)
 
     @cached_property
     def _rules(self) -> PathRules:
@@ -93,12 +98,13 @@ class Attributor:
     def of(self, job: FoundJob) -> Attribution:
         """The case of a job. Raises ConfigError if a table of numbers is damaged."""
         reason = _without_pace(job)
-        if reason:
+        if reason and not self._of_variant:
             return Attribution(job, question=reason, other=True)
         reason = _unfit(job)
+        named = self._rules.read(job.unread or job.name)
         if reason or job.log is None:
-            return Attribution(job, question=reason)
-        named, logs = self._rules.read(job.log.name), job.log.logs
+            return Attribution(job, question=reason, fitting=self._possible(job, named))
+        logs = job.log.logs
         job = replace(job, id=job.id or next((name.job for name in named.values()), ""))
         if job.is_stepless and not (job.id or job.record):
             return Attribution(job, question=_STEPLESS)
@@ -116,6 +122,11 @@ class Attributor:
             return self._one(job, [each for each in stated if each in by_path] or stated, job.config_base)
         return self._by_log(job, pool, by_path)
 
+    def _possible(self, job: FoundJob, named: Mapping[str, Named]) -> tuple[Candidate, ...]:
+        """The cases that a job may be of whose log is not read: by its launcher's file, and by its path if that names one."""
+        pool = [each for each in self.candidates if job.config is None or fits(each, job.config)]
+        return tuple(each for each in pool if each.names_scale and _is_named(each, named)) or tuple(pool)
+
     def _by_log(self, job: FoundJob, pool: Sequence[Candidate], by_path: Sequence[Candidate]) -> Attribution:
         """The case that the log states and its path names; else that which the log states; else that which its path names."""
         assert job.log is not None
@@ -129,7 +140,8 @@ class Attributor:
             return self._one(job, identified, "the log, and not by its path" if job.id else "the log")
         if self._asked.case:
             return self._one(job, by_path or pool, "--case")
-        return self._one(job, by_path, "its path")
+        # A path that names no scale fits all cases, also those that the log contradicts.
+        return self._one(job, [each for each in by_path if each.names_scale or each in stated], "its path")
 
     def _of_record(self, job: FoundJob) -> Attribution:
         record = job.record
@@ -159,8 +171,9 @@ class Attributor:
         alike = len(places) == 1 and len({self._registry.number(each) for each in fitting}) == 1
         if len(fitting) > 1 and not alike:
             has_steps = job.log is not None and job.log.has_steps
-            return Attribution(job, question=_which(fitting) if has_steps else _STEPLESS)
-        return Attribution(job, fitting[-1], known, alike=tuple(fitting[:-1]))
+            question, answer = _which(fitting) if has_steps else (_STEPLESS, "")
+            return Attribution(job, question=question, answer=answer, fitting=tuple(fitting))
+        return Attribution(job, known, fitting=tuple(fitting))
 
     def _unknown(self, job: FoundJob, config: LaunchConfig) -> str:
         model, job_config = config.model_info, config.job_config
@@ -277,8 +290,8 @@ def _dtypes(word: str) -> set[str]:
     return {word}
 
 
-def _which(fitting: Sequence[Candidate]) -> str:
-    """The question which of these cases it is: what is open, and how to say it."""
+def _which(fitting: Sequence[Candidate]) -> tuple[str, str]:
+    """The question which of these cases it is, and the options that say it."""
     sides = {
         "--gpu": ("type of GPU", [each.gpu for each in fitting]),
         "--case": ("case", [each.case.key for each in fitting]),
@@ -293,4 +306,4 @@ def _which(fitting: Sequence[Candidate]) -> str:
         else:
             known.append(first)
     of = f" ({' '.join(known)})" if known else ""
-    return f"{' and '.join(parts)}{of}, which nothing tells: give {' and '.join(options)}"
+    return f"{' and '.join(parts)}{of}, which nothing tells", " and ".join(options)

@@ -70,7 +70,7 @@ def how_known(attribution: Attribution) -> str:
     parts = [f"job {job.id}" if job.id else job.name]
     if job.restart:
         parts.append(f"restart {job.restart}, its last")
-    alike = "".join(f" or {each.case.release}" for each in attribution.alike)
+    alike = "".join(f" or {each.case.release}" for each in attribution.fitting[:-1])
     parts.append(f"release {candidate.case.release}{alike} on {candidate.gpu} by {attribution.known}")
     if job.copies:
         parts.append(f"also in {first_of(job.copies, 1)}")

@@ -386,15 +386,42 @@ def test_two_runs_in_the_log_of_a_restart_do_not_pass(tmp_path: Path) -> None:
 
 
 def test_logs_whose_paths_name_no_case_are_found_by_what_they_state(tmp_path: Path) -> None:
-    """Three logs of Megatron-Bridge in a tree were three times "3 logs could be that of ..."."""
+    """Three logs of Megatron-Bridge in a tree were three times "3 logs could be that of ...". A log may have any name."""
     recipe = examples.recipe_named("megatron_bridge", "26.06", "gb300")
-    cases = recipe.cases[::7]
+    cases, spare = recipe.cases[::3], recipe.cases[1]
     for job, case in enumerate(cases):
-        (tmp_path / f"log-lab-lab.run_{job}_0.out").write_text(text_of(case, 10.0, STATED[case.dtype]))
+        name = f"log-lab-lab.run_{job}_0.out" if job % 2 else f"of monday/{job}.log"
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text_of(case, 10.0 + job, STATED[case.dtype]))
     finder = LogFinder(recipe, tmp_path, "gb300")
-    assert [finder.find(case).job for case in cases] == [str(job) for job in range(len(cases))]
+    for job, case in enumerate(cases):
+        found = finder.find(case)
+        assert str(job) in (found.job, found.path.stem)
+        assert found.reason.endswith("by the log and its path" if job % 2 else "by the log")
     with pytest.raises(NoLogError):
-        finder.find(recipe.cases[1])
+        finder.find(spare)
+    # What cannot be read may be the log of each case.
+    (tmp_path / "log-lab-lab.run_99_0.out").write_bytes(bz2.compress(b"log"))
+    finder = LogFinder(recipe, tmp_path, "gb300")
+    assert finder.find(spare).job == "99"
+    with pytest.raises(SubmitError, match="2 logs could be that of"):
+        finder.find(cases[0])
+
+
+def test_a_log_that_may_be_of_two_cases_is_judged_as_neither(tmp_path: Path) -> None:
+    recipe = examples.recipe_named("megatron_bridge", "26.06", "gb300")
+    case = recipe.cases[0]
+    unsized = re.sub(r"(?m)^  num_layers: .*\n", "", text_of(case, 10.0, {}))
+    twin = replace(case, size="twin")
+    (tmp_path / "log.out").write_text(unsized)
+    finder = LogFinder(replace(recipe, cases=(case, twin)), tmp_path, "gb300")
+    for each in (case, twin):
+        with pytest.raises(SubmitError) as refused:
+            finder.find(each)
+        words = "which nothing tells: name it with --from, and its case with -k"
+        assert str(refused.value).startswith(f"{tmp_path}/log.out: its case is ")
+        assert str(refused.value).endswith(words)
 
 
 def test_what_is_binary_is_called_so(tmp_path: Path) -> None:
