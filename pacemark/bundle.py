@@ -26,7 +26,7 @@ from plugins.bundle import archive, statement
 from plugins.bundle.examination import OF_RUN
 from plugins.bundle.findings import SECONDS, Examination, add_seconds, print_findings, print_line, within
 from plugins.bundle.statement import SBOM, STAMP, bill
-from plugins.bundle.verification import check_files, check_signatures, check_stamp, opened
+from plugins.bundle.verification import check_files, check_signatures, check_stamp, opened, supplied
 from plugins.record.folder import ALLURE, BASIS, GPUS_PLOT, GPUS_TABLE, STEPS, SUMMARY
 from plugins.reports.checkout import VERSION
 
@@ -236,6 +236,12 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the root certificates of the time-stamping authority that must have stamped it",
     )
+    parser.add_argument(
+        "--recipes",
+        type=Path,
+        metavar="DIR",
+        help="your own suites/ and baselines/, for cases that this Pacemark does not have",
+    )
     add_seconds(parser)
 
 
@@ -245,6 +251,7 @@ def _verify(options: argparse.Namespace) -> int:
     if len({key.id for key in keys}) < len(keys):
         raise ConfigError("--key: two of these files have the same key: each party has its own")
     roots = statement.load_roots(options.tsa) if options.tsa is not None else []
+    recipes = [] if options.recipes is None else [supplied(options.recipes)]
     if not options.bundle.exists():
         raise ConfigError(f"{options.bundle}: there is no such file")
     if not options.bundle.is_file():
@@ -255,7 +262,7 @@ def _verify(options: argparse.Namespace) -> int:
             print_line("bundle", bundle.said)
             check_signatures(bundle.envelope, keys, findings)
             check_stamp(bundle, roots, findings)
-            check_files(bundle, findings)
+            check_files(bundle, findings, *recipes)
     except statement.NewerFormat as error:
         findings.cannot.append(str(error))
     except ConfigError as error:
@@ -269,7 +276,8 @@ def _verify(options: argparse.Namespace) -> int:
     if findings.cannot:
         print_line("result", "CANNOT TELL")
         return 2
-    print_line("result", f"VERIFIED: signed by {' and '.join(str(key.path) for key in keys)}")
+    by = f", by recipes of {options.recipes}" if findings.supplied else ""
+    print_line("result", f"VERIFIED: signed by {' and '.join(str(key.path) for key in keys)}{by}")
     return 0
 
 

@@ -13,6 +13,7 @@ from plugins.baselines.baseline_file import Table, accelerators
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.store import Baseline, find, references
+from plugins.bundle.archive import digest
 from plugins.bundle.findings import Examination, differing, few
 from plugins.bundle.run import BundledRun, named
 from plugins.bundle.statement import NewerFormat
@@ -155,25 +156,42 @@ def check_recipe(run: BundledRun, key: str, findings: Examination) -> tuple[Reci
     """
     name, _, case_id = key.partition("/")
     setting, case = run.basis.of(name), run.basis.case(key)
-    recipe, choice, folder = setting.recipe, setting.choice, run.published / "suites" / name
-    known = same = None
-    none = f"no recipe {name}"
-    if (folder / "recipe.yaml").is_file():
+    choice, none = setting.choice, f"no recipe {name}"
+    for root in run.roots:
+        folder = root / "suites" / name
+        if not (folder / "recipe.yaml").is_file():
+            continue
         known = load_recipe(folder, choice.release, choice.gpu, choice.models)
-        none = f"no such case of release {case.release}"
-        if not known.unfit:
-            same = known.case(case_id)
-    if known is None or same is None:
-        if case.mode is not None:
-            raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
-        findings.cannot.append(f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it")
-        return None
-    different = differing(_plain(known, same), _plain(recipe, case))
-    if different:
-        findings.wrong.append(f"{key}: its recipe is not the published one: {different} (published, bundle)")
-        if case.mode != same.mode:
-            raise ConfigError("its mode is not the published one, so no files are looked for by it")
-    return known, same
+        none, same = f"no such case of release {case.release}", known.case(case_id)
+        if known.unfit or same is None:
+            continue
+        different = differing(_plain(known, same), _plain(setting.recipe, case))
+        if different:
+            findings.wrong.append(f"{key}: its recipe {run.unlike(root, different)}")
+            if case.mode != same.mode:
+                raise ConfigError("its mode is not the published one, so no files are looked for by it")
+        _tell_supplied(run, root, known.path, findings)
+        return known, same
+    if case.mode is not None:
+        raise NewerFormat(f"this Pacemark has {none}, and looks for no files by another's patterns")
+    findings.cannot.append(
+        f"{key}: this Pacemark has {none}: it is judged by what the bundle says of it; --recipes DIR gives yours"
+    )
+    return None
+
+
+def _tell_supplied(run: BundledRun, root: Path, path: Path, findings: Examination) -> None:
+    """Tell of a file that is not Pacemark's own, and by which a case was judged."""
+    if root == run.published:
+        return
+    name = str(path.relative_to(root))
+    ours, in_bundle = digest(path), run.folder / BASIS / name
+    theirs = digest(in_bundle) if in_bundle.is_file() else "none"
+    line = f"judged by {name} of --recipes, which is not Pacemark's own: SHA-256 {ours}"
+    if theirs != ours:
+        line += f" (the bundle's file: {theirs})"
+    if line not in findings.supplied:
+        findings.supplied.append(line)
 
 
 def check_baseline(
@@ -182,8 +200,10 @@ def check_baseline(
     """Set the baseline of a case beside the one that this Pacemark has itself."""
     case, gpu = judgement.case, judgement.outcome.gpu
     recipe, table = run.basis.of(case.recipe).recipe, f"{BASIS}/baselines/{case.recipe}.yaml"
-    here, there = run.published / "baselines", run.basis.baselines
+    root, there = known[0].folder.parents[1], run.basis.baselines
     try:
+        root = next((root for root in run.roots if find(root / "baselines", *known, gpu)), root)
+        here = root / "baselines"
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
         sheets = [accelerators(folder).get(gpu) for folder in (here, there)]
     except ConfigError as error:
@@ -191,23 +211,21 @@ def check_baseline(
         return
     different = differing(*(sheet.model_dump(mode="json") if sheet else {} for sheet in sheets))
     if different:
-        findings.wrong.append(
-            f"{BASIS}/baselines: the data of {gpu} are not the published ones: {different} (published, bundle)"
-        )
+        findings.wrong.append(f"{BASIS}/baselines: the data sheet of {gpu} {run.unlike(root, different)}")
     if theirs is None:
         if ours is not None:
             findings.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
             return
     elif ours is None:
         findings.cannot.append(
-            f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one"
+            f"{case.key}: this Pacemark has no number for it, the bundle has one in {table}: use a newer one, or --recipes DIR"
         )
         return
     different = differing(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
     if different:
-        findings.wrong.append(
-            f"{case.key}: {table} is not the published one: {different} (published, bundle)"
-        )
+        findings.wrong.append(f"{case.key}: {table} {run.unlike(root, different)}")
+    if ours is not None:
+        _tell_supplied(run, root, ours.path, findings)
 
 
 def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:

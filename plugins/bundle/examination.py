@@ -170,19 +170,20 @@ def _agreed(run: BundledRun, findings: Examination) -> Agreed | None:
 
 
 def _known(run: BundledRun) -> Iterator[Case]:
-    """The cases that a plan may name: of the run's recipes, and all that are published."""
+    """The cases that a plan may name: of the run's recipes, and all that the verifier has."""
     names = sorted(path.parent.name for path in (run.folder / BASIS / "suites").glob("*/recipe.yaml"))
     recorded: set[str] = set()
     for name in names:
         recipe = run.basis.of(name).recipe
         recorded |= {case.key for case in recipe.cases}
         yield from (case for case in recipe.cases if not case.variant or case.key in run.tries)
-    for path in sorted((run.published / "suites").glob("*/recipe.yaml")):
+    for path in (path for root in run.roots for path in sorted((root / "suites").glob("*/recipe.yaml"))):
         name, choice = path.parent.name, Choice()
         if name in names:
             choice = run.basis.of(name).choice
         known = load_recipe(path.parent, choice.release, choice.gpu, choice.models)
         yield from (case for case in known.cases if not case.variant and case.key not in recorded)
+        recorded |= {case.key for case in known.cases}
 
 
 def _spoiled(run: BundledRun) -> str:
@@ -214,10 +215,12 @@ _CLOCKS_DIFFER = 3600.0
 _JUDGED = (Outcome.PASSED, Outcome.PERFORMANCE, Outcome.INVALID, Outcome.INFRASTRUCTURE, Outcome.NO_BASELINE)
 
 
-def examine(folder: Path, predicate: Mapping[str, Any], published: Path, findings: Examination) -> None:
+def examine(
+    folder: Path, predicate: Mapping[str, Any], roots: tuple[Path, ...], findings: Examination
+) -> None:
     """Examine the run in `folder`, whose name is the run's, and what the `predicate` of its statement says of it.
 
-    `published` has Pacemark's own suites and baselines. If it is cut off, `findings` has what was found so far.
+    `roots` are those of a `BundledRun`. If it is cut off, `findings` has what was found so far.
 
     Raises ConfigError if the summary or the ledger cannot be read at all, and OSError.
     """
@@ -238,7 +241,7 @@ def examine(folder: Path, predicate: Mapping[str, Any], published: Path, finding
         return
     except ConfigError as error:
         raise ConfigError(_without(folder, error)) from None
-    run = BundledRun(folder, published, summary, *read_jobs(folder, findings))
+    run = BundledRun(folder, roots, summary, *read_jobs(folder, findings))
     if not summary.run == run.log.id == folder.name:
         findings.wrong.append(
             f"{SUMMARY} is of run {summary.run}, {JOBS_LOG} of run {run.log.id}, the bundle of run {folder.name}"

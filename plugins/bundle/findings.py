@@ -7,6 +7,7 @@ import math
 import signal
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,8 @@ _MOST = 6
 class Examination:
     """What was found, a line each: what is `wrong`, what `cannot` be told, and what a reader should know.
 
-    `cases` has the pace of each case, `verdicts` counts those that were made anew. `doing` is what is examined now;
+    `cases` has the pace of each case, `verdicts` counts those that were made anew. `supplied` names the files of
+    --recipes that cases were judged by. `doing` is what is examined now;
     `cut_off`: there was no time for the rest.
     """
 
@@ -34,6 +36,7 @@ class Examination:
     cannot: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     cases: list[str] = field(default_factory=list)
+    supplied: list[str] = field(default_factory=list)
     verdicts: Counter[Kind] = field(default_factory=Counter)
     decision: Decision | None = None
     doing: str = "opening the bundle"
@@ -48,9 +51,9 @@ def print_findings(findings: Examination) -> None:
         print_line("verdicts", f"{counts}: made anew of the logs")
     if findings.decision is not None:
         print_line("decision", f"{findings.decision}, by its acceptance plan: made anew")
-    for word, lines in (("note", findings.notes), ("cannot", findings.cannot), ("wrong", findings.wrong)):
-        for line in lines:
-            print_line(word, line)
+    for word in ("supplied", "notes", "cannot", "wrong"):
+        for line in getattr(findings, word):
+            print_line(word.removesuffix("s"), line)
 
 
 def print_line(word: str, text: str) -> None:
@@ -127,6 +130,8 @@ def within(seconds: float, findings: Examination) -> Iterator[None]:
         nonlocal shown_at
         now = time.monotonic()
         if now - start >= seconds:
+            # It may strike between the opening of a file and what closes it: the interpreter closes that.
+            warnings.simplefilter("ignore", ResourceWarning)
             signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
             raise TooLong
         if now - shown_at >= _SHOWN_EVERY:

@@ -27,12 +27,12 @@ _BEFORE_SUBMITTED = ("intent", "submitted", "ended")
 class BundledRun:
     """A run whose files are in `folder`, and what they say of it.
 
-    `tries` has the jobs by the key of their case, oldest first; also those that are no case's own. `published` has
-    Pacemark's own suites and baselines.
+    `tries` has the jobs by the key of their case, oldest first; also those that are no case's own. `roots` are folders
+    with suites and baselines: Pacemark's own, then that of the verifier if there is one.
     """
 
     folder: Path
-    published: Path
+    roots: tuple[Path, ...]
     summary: Summary
     log: Run
     tries: dict[str, list[Job]]
@@ -41,6 +41,16 @@ class BundledRun:
     def jobs(self) -> list[Job]:
         """All jobs, those of a case together."""
         return [job for tries in self.tries.values() for job in tries]
+
+    @property
+    def published(self) -> Path:
+        return self.roots[0]
+
+    def unlike(self, root: Path, different: str) -> str:
+        """How what a bundle has differs from what one of the roots has, in words."""
+        if root == self.published:
+            return f"is not the published one: {different} (published, bundle)"
+        return f"is not that of --recipes: {different} (--recipes, bundle)"
 
     @cached_property
     def basis(self) -> Basis:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plugins.base.errors import ConfigError
+from plugins.baselines.baseline_file import ACCELERATORS, accelerators, load_baselines
 from plugins.bundle import statement
 from plugins.bundle.archive import Archive, digest, rewrite
 from plugins.bundle.examination import MOST_BYTES, examine
 from plugins.bundle.findings import Examination
+from plugins.recipes.expansion import load_recipe
 from plugins.reports.checkout import PUBLISHED, VERSION
 
 if TYPE_CHECKING:
@@ -92,8 +94,25 @@ def check_stamp(bundle: Bundle, roots: Sequence[Certificate], findings: Examinat
     findings.notes.append(f"the statement was there on {when:%Y-%m-%d at %H:%M:%S} UTC, {by}")
 
 
-def check_files(bundle: Bundle, findings: Examination) -> None:
-    """The members are those of the statement, and what they say is so."""
+def supplied(folder: Path) -> Path:
+    """A verifier's own folder of suites and baselines. Raises ConfigError if it has none, or one of its own recipes is wrong."""
+    recipes = sorted((folder / "suites").glob("*/recipe.yaml"))
+    if not recipes or not (folder / "baselines" / ACCELERATORS).exists():
+        raise ConfigError(
+            f"--recipes {folder}: lacks suites/NAME/recipe.yaml or baselines/{ACCELERATORS}: name a folder that has them as a "
+            "checkout of Pacemark does"
+        )
+    accelerators(folder / "baselines")
+    for name in (path.parent.name for path in recipes):
+        if not (PUBLISHED / "suites" / name).is_dir():
+            load_recipe(folder / "suites" / name)
+            if (folder / "baselines" / f"{name}.yaml").exists():
+                load_baselines(folder / "baselines" / f"{name}.yaml")
+    return folder
+
+
+def check_files(bundle: Bundle, findings: Examination, *recipes: Path) -> None:
+    """The members are those of the statement, and what they say is so. `recipes` is what the verifier supplies."""
     findings.doing = "the digests of its members"
     names = set(bundle.archive.names) - {statement.ENVELOPE, statement.STAMP}
     findings.wrong += [
@@ -107,7 +126,7 @@ def check_files(bundle: Bundle, findings: Examination) -> None:
             findings.wrong.append(f"{name} is not what was signed: its SHA-256 is another one")
     before = len(findings.wrong)
     try:
-        examine(bundle.folder, bundle.predicate, PUBLISHED, findings)
+        examine(bundle.folder, bundle.predicate, (PUBLISHED, *recipes), findings)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # Files that somebody made may be wrong in any way.
         findings.wrong.append(f"its files are none of Pacemark's: {error}")

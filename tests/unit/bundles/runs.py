@@ -197,7 +197,7 @@ class Made:
                 path.write_bytes(data)
         findings = Examination()
         try:
-            examine(folder, told, published, findings)
+            examine(folder, told, (published,), findings)
         except ConfigError as error:
             findings.wrong.append(str(error))
         return findings

@@ -142,7 +142,7 @@ def test_a_number_that_nobody_published_proves_nothing(
     (tmp_path / "baselines" / "llama3.yaml").write_text(f"{head}tables:\n{tables}{more}{begin}{lacking}")
     monkeypatch.setattr(examples, "BASELINES", tmp_path / "baselines")
     findings = made_with(monkeypatch, tmp_path, gpu="h123").examined(tmp_path / "again")
-    reason = f"llama3/{PASSED}: this Pacemark has no number for it, the bundle has one in {LLAMA3}: use a newer one"
+    reason = f"llama3/{PASSED}: this Pacemark has no number for it, the bundle has one in {LLAMA3}: use a newer one, or --recipes DIR"
     assert (findings.wrong, reason in findings.cannot) == ([], True)
 
 

@@ -249,7 +249,7 @@ FORGED: dict[str, tuple[Change, str]] = {
     "no baselines": (without(LLAMA3), f"llama3/{PASSED}: a number for it is published, and {LLAMA3} has none"),
     "another peak": (
         text("basis/baselines/accelerators.yaml", "bf16: 989", "bf16: 500"),
-        "basis/baselines: the data of h100 are not the published ones: peak.bf16",
+        "basis/baselines: the data sheet of h100 is not the published one: peak.bf16",
     ),
     "fewer steps in the recipe": (text(RECIPE, "steps: 50", "steps: 20"), f"llama3/{PASSED}: its recipe is not the published one: steps (50, 20)"),
     "another format of logs": (

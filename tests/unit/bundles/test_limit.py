@@ -18,9 +18,6 @@ from tests.printed import nemo2
 from tests.unit.bundles import runs
 from tests.unit.bundles.runs import SLOW, Members
 
-# The limit may strike between the opening of a file and the block that closes it.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 
 class Clock:
     """What the limit takes for the time: it goes on by `each` whenever it is looked at."""
