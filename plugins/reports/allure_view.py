@@ -15,7 +15,8 @@ import allure
 import allure_commons
 import pytest
 from allure_commons.logger import AllureFileLogger
-from allure_commons.model2 import TestResultContainer
+from allure_commons.model2 import StatusDetails, TestResult, TestResultContainer
+from allure_commons.utils import now, uuid4
 
 from plugins.base.errors import Lost
 from plugins.base.files import write_json, write_whole
@@ -80,6 +81,14 @@ def show_unjudged(case: Case, error: BaseException | None) -> None:
     """Give the running test's Allure result a title, if its set-up ended before the case was judged."""
     kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
     allure.dynamic.title(f"{case.key}: {kind}, not judged")
+
+
+def add_unjudged(case: Case, why: str) -> None:
+    """Write a result of a case whose test was ended by no process, so that none has written one."""
+    title, why, at = f"{case.key}: {Kind.INFRASTRUCTURE}, not judged", f"{Kind.INFRASTRUCTURE}: {why}", now()
+    details = StatusDetails(message=shown(why))
+    result = TestResult(uuid=uuid4(), name=title, status="broken", statusDetails=details, start=at, stop=at)
+    allure_commons.plugin_manager.hook.report_result(result=result)
 
 
 def set_times(config: pytest.Config, times: Times | None) -> None:

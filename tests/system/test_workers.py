@@ -63,6 +63,7 @@ def test_a_case_whose_workers_die_is_passed_nowhere(
     assert run.verdicts[f"llama3/{PASSED}"] == "infrastructure", run.out
     assert (run.status, run.summary["outcome"]) == (12, "infrastructure"), run.out
     assert "or the worker of xdist that judged it died" in run.case(f"llama3/{PASSED}")["headline"]
+    assert {f"{case}: {verdict}" for case, verdict in run.verdicts.items()} == allure_titles(run)
     assert options == FILES or run.verdicts[f"llama3/{OTHER}"] == "passed"
 
 
@@ -70,9 +71,11 @@ def test_a_case_whose_workers_die_is_passed_nowhere(
 def test_a_case_that_no_worker_is_left_for_does_not_end_as_passed(
     options: tuple[str, ...], status: int, tmp_path: Path
 ) -> None:
-    dies = {"DIES": "setup:64gpus:1"}
-    run = session(
-        tmp_path, {PASSED: 1.0}, "-p", dying.__name__, "-n", "1", "--max-worker-restart", "0", *options, env=dies
-    )  # fmt: skip
+    xml, dies = tmp_path / "junit.xml", {"DIES": "setup:64gpus:1"}
+    alone = ("-p", dying.__name__, "-n", "1", "--max-worker-restart", "0", "--junitxml", str(xml))
+    run = session(tmp_path, {PASSED: 1.0}, *alone, *options, env=dies)
     assert run.verdicts == {f"llama3/{PASSED}": "infrastructure"}, run.out
     assert (run.status, run.summary["exit_code"]) == (status, status), run.out
+    assert allure_titles(run) == {f"llama3/{PASSED}: infrastructure"}
+    [error] = ElementTree.parse(xml).iter("error")
+    assert "no worker was left to judge it" in error.get("message", "")
