@@ -105,6 +105,7 @@ def _compared(evidence: Evidence, baseline: Baseline, basis: MfuBasis) -> Conclu
         *_dispatched(case, log, numbers.statistic),
         *_other_versions(evidence, baseline),
         *remarks(evidence),
+        *_wide_band(baseline),
     )
     verdict = replace(verdict, remarks=notes)
     changed = _changes(evidence, verdict, measurement, target)
@@ -205,6 +206,14 @@ def _other_versions(evidence: Evidence, baseline: Baseline) -> list[str]:
         for name, version in baseline.table.versions.items()
         if now.get(name, version) != version
     ]
+
+
+def _wide_band(baseline: Baseline) -> list[str]:
+    """The remarks on a case whose machine measures its own peak, and why that decides little."""
+    if baseline.table.peak != "measured":
+        return []
+    band = f"{-100 * baseline.tolerance.slower:g} to {100 * baseline.tolerance.faster:+g} %"
+    return [f"its band is wide, {band}: {note}" for note in baseline.table.notes]
 
 
 def _veto(evidence: Evidence, verdict: Verdict, baseline: Baseline) -> Verdict:
