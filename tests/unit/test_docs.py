@@ -7,6 +7,7 @@ import pkgutil
 import re
 import shlex
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from check_jsonschema import main as check
 from fixtures.site import load_site, site_model
 from plugins.acceptance.decision import asked
 from plugins.base.yaml_text import Loader
+from plugins.logs.formats import read
+from plugins.logs.registry import FORMATS
 from plugins.recipes.cases import Recipe
 from plugins.recipes.expansion import load_recipe
 from plugins.record.plan import read_plan
@@ -104,6 +107,15 @@ def test_the_table_has_every_option_and_no_other(pytestconfig: pytest.Config) ->
     options = pytestconfig._parser.getgroup("pacemark").options
     assert options
     assert set(re.findall("--[a-z-]+", " ".join(cells))) == {option.names()[0] for option in options}
+
+
+def test_every_format_has_a_step_on_the_page_of_logs() -> None:
+    page = (ROOT / "docs" / "judge.md").read_text()
+    samples = dict(re.findall(r"^`(\w+)`: .*\n\n((?:    .+\n)+)", page, re.MULTILINE))
+    assert set(samples) == set(FORMATS)
+    for name, lines in samples.items():
+        [step] = read(name, [textwrap.dedent(lines).encode()]).steps
+        assert None not in (step.seconds, step.loss), name
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
