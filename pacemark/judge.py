@@ -290,6 +290,8 @@ def _page(sight: Sight, summary: Summary) -> str:
 
 def _junit(sight: Sight) -> str:
     """The verdicts as JUnit's XML: what was not judged is an error."""
+    from plugins.reports.ci_files import junit_properties
+
     records = [judged.record for judged in sight.judged]
     failed = [record for record in records if record.verdict.fails]
     unknown = {**sight.questions, **sight.unread}
@@ -303,6 +305,9 @@ def _junit(sight: Sight) -> str:
     )
     for record in records:
         test = ElementTree.SubElement(suite, "testcase", classname=record.recipe, name=shown(record.id))
+        properties = ElementTree.SubElement(test, "properties")
+        for name, value in junit_properties(record):
+            ElementTree.SubElement(properties, "property", name=name, value=value)
         if record.verdict.fails:
             ElementTree.SubElement(test, "failure", message=shown(record.headline))
         elif record.verdict is not Kind.PASSED:

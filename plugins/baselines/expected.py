@@ -48,6 +48,10 @@ class Expected:
     def days_per_1t_tokens(self) -> float:
         return days_per_1t_tokens(self.case, self.step_time)
 
+    def deviation(self, step_time: float) -> float:
+        """The share by which the throughput at this step time in s is above (+) or below (-) the expected one."""
+        return self.step_time / step_time - 1
+
     def corrected_mfu(self, step_time: float) -> float | None:
         """MFU in percent by the corrected definition at this step time in s; never judged."""
         return possible_mfu(self.case, step_time, self.corrected)

@@ -69,7 +69,7 @@ def check_cases(run: BundledRun, findings: Examination) -> dict[str, CaseRecord]
             lines.append(f"{case}: {SUMMARY} says '{record.verdict}', and {reason}")
             continue
         records[case] = anew
-        findings.cases.append(_pace(anew))
+        findings.cases.append(f"{anew.id}: {anew.headline}")
         terms.add(entry, judgement)
         if not run.log.plan:
             choice = run.basis.of(entry.ref.recipe).choice
@@ -135,17 +135,6 @@ def _told_otherwise(
         different = differing(case_as_json(comparable), case_as_json(made))
         if different:
             yield f"{case}: {name} differs from its log and the ledger in {different}"
-
-
-def _pace(record: CaseRecord) -> str:
-    """`llama3/70b-fp8-512gpus: passed, measured 10.11 s a step, expected 10.07 s, off by -0.4 %`."""
-    seconds, expected = record.slower_pace, record.expected
-    if seconds is None:
-        return f"{record.id}: {record.headline}"
-    measured = f"{record.id}: {record.verdict}, measured {seconds:.4g} s a step"
-    if expected is None:
-        return f"{measured}, nothing is expected"
-    return f"{measured}, expected {expected.step_time:.4g} s, off by {record.off:+.1f} %"
 
 
 def check_recipe(run: BundledRun, key: str, findings: Examination) -> tuple[Recipe, Case] | None:

@@ -84,8 +84,14 @@ def _with_figures(record: CaseRecord, judgement: Judgement, measurement: Measure
     )
     if target is None:
         return record
+    share = judgement.verdict.deviation
+    if share is None:
+        share = target.deviation(max(measurement.step_time, timing.steady))
     return replace(
-        record, corrected_mfu=target.corrected_mfu(measurement.step_time), expected=_expected(target, timing)
+        record,
+        deviation=100 * share,
+        corrected_mfu=target.corrected_mfu(measurement.step_time),
+        expected=_expected(target, timing),
     )
 
 

@@ -76,7 +76,7 @@ def explained_by_cpus(
         f"the processors for itself, and run it again"
     )
     beside = f"judged beside them, it is {verdict.headline}"
-    return Verdict(Kind.INVALID, (reason,), (beside, *verdict.remarks))
+    return replace(verdict, kind=Kind.INVALID, reasons=(reason,), remarks=(beside, *verdict.remarks))
 
 
 def busy(case: Case, logs: Sequence[Log]) -> str:
@@ -148,7 +148,7 @@ def _with(verdict: Verdict, remark: str) -> Verdict:
 
 def _clear(verdict: Verdict, measurement: Measurement, expected: Expected) -> bool:
     """Whether the steady pace is in the band, or below it, and not near its limit."""
-    off = expected.step_time / measurement.timing.steady - 1
+    off = expected.deviation(measurement.timing.steady)
     slower = expected.baseline.tolerance.slower
     if verdict.kind is Kind.PASSED:
         return off > -(1 - SPARE) * slower
@@ -196,7 +196,8 @@ def explained_by_gpus(verdict: Verdict, gpus: Gpus | None, table: Table | None) 
 
 def vetoed(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
     """The verdict on a run whose pace is no evidence, for these reasons; what it would be is a remark."""
-    return Verdict(Kind.INVALID, tuple(reasons), (verdict.headline, *verdict.remarks))
+    remarks = (verdict.headline, *verdict.remarks)
+    return replace(verdict, kind=Kind.INVALID, reasons=tuple(reasons), remarks=remarks)
 
 
 def lines(

@@ -14,7 +14,7 @@ from plugins.judging.validity.run import listed, without_time
 from plugins.judging.validity.times import clock_remark, even_remark
 from plugins.logs import Attempt, Log
 from plugins.recipes.cases import Case
-from plugins.record.job import Job, node_list
+from plugins.record.job import REPLAY, Job, node_list
 from plugins.record.outcome import Outcome
 
 SLOW_RANK = 0.02
@@ -35,6 +35,8 @@ def job_lines(outcome: Outcome) -> list[str]:
         parts.append(job.state.raw)
     if job.state.nodes:
         parts.append(f"nodes {nodes_in_words(job.state.nodes)}")
+    if job.backend == REPLAY and job.state.reason:
+        parts.append(job.state.reason)
     if job.times.queued is not None:
         parts.append(f"queued {job.times.queued:.0f} s")
     if job.times.ended and job.times.started:
@@ -160,7 +162,8 @@ def _of_end(case: Case, outcome: Outcome) -> list[str]:
             f"job {job.ref.id} ended {job.state.raw} (exit code {job.state.exit_code or 'unknown'}) after its last "
             f"step: {done}, but look at its clean-up"
         ]
-    return list(filter(None, [job.state.reason]))
+    # The log that a replay judges is told with its job.
+    return [job.state.reason] if job.state.reason and job.backend != REPLAY else []
 
 
 def _broken_off(evidence: Evidence) -> str:

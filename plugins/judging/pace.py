@@ -5,6 +5,7 @@ lines on it. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from plugins.base.words import billions, percent, seconds, signed
 from plugins.baselines.baseline_file import Reference
@@ -49,26 +50,27 @@ def judge_pace(measurement: Measurement, expected: Expected, *, strict_last: boo
     slower = max(measurement.step_time, timing.steady)
     remarks = stall_remarks(measurement, tolerance)
     if strict_last:
-        return Verdict(published, (_reason(published, expected, measurement.step_time),), remarks)
+        return _compared(published, expected, measurement.step_time, remarks)
     reason = undecided(measurement, band)
     if reason:
         return Verdict(Kind.NOISY, (reason, "another run would tell"), remarks)
     if steady is not Kind.PASSED and published is steady:
-        return Verdict(steady, (_reason(steady, expected, slower),), remarks)
+        return _compared(steady, expected, slower, remarks)
     if steady is not Kind.PASSED:
         by_median = _by_median(measurement, published)
-        return Verdict(steady, (_reason(steady, expected, timing.steady),), (by_median, *remarks))
+        return _compared(steady, expected, timing.steady, (by_median, *remarks))
     if fell(measurement, band):
-        reason = _reason(Kind.TOO_SLOW, expected, timing.tail)
-        return Verdict(Kind.TOO_SLOW, (reason,), (_fallen(measurement), *remarks))
-    reason = instability(measurement, tolerance) or stalled(measurement, band)
+        return _compared(Kind.TOO_SLOW, expected, timing.tail, (_fallen(measurement), *remarks))
+    reason, deviation = instability(measurement, tolerance), None
+    if not reason and (reason := stalled(measurement, band)):
+        deviation = expected.deviation(timing.settled.mean)
     if not reason and published is not Kind.PASSED:
         if _forgiven(measurement, band):
             return _passed_by_median(measurement, expected, published, remarks)
         reason = _statistic_beyond(measurement, band)
     if reason:
-        return Verdict(Kind.NOISY, (reason, more_runs(measurement, band)), remarks)
-    return Verdict(Kind.PASSED, (_reason(Kind.PASSED, expected, slower),), remarks)
+        return Verdict(Kind.NOISY, (reason, more_runs(measurement, band)), remarks, deviation)
+    return _compared(Kind.PASSED, expected, slower, remarks)
 
 
 def _explained(measurement: Measurement, band: Band) -> bool:
@@ -98,11 +100,12 @@ def _passed_by_median(
         f"{name} is {seconds(measurement.step_time)}, out of the band, {cause}; judged by the steady "
         f"median {seconds(timing.steady)}"
     )
-    reasons = [_reason(Kind.PASSED, expected, timing.steady)]
-    if published is Kind.TOO_SLOW:
-        pace = signed(expected.step_time / measurement.step_time - 1)
-        reasons.append(f"{name} {seconds(measurement.step_time)}, {pace}")
-    return Verdict(Kind.PASSED, tuple(reasons), (remark, *remarks))
+    verdict = _compared(Kind.PASSED, expected, timing.steady, (remark, *remarks))
+    if published is not Kind.TOO_SLOW:
+        return verdict
+    pace = signed(expected.deviation(measurement.step_time))
+    beside = f"{name} {seconds(measurement.step_time)}, {pace}"
+    return replace(verdict, reasons=(*verdict.reasons, beside))
 
 
 def _statistic_beyond(measurement: Measurement, band: Band) -> str:
@@ -118,8 +121,9 @@ def _statistic_beyond(measurement: Measurement, band: Band) -> str:
     )
 
 
-def _reason(kind: Kind, expected: Expected, step_time: float) -> str:
-    ratio, tolerance = expected.step_time / step_time - 1, expected.baseline.tolerance
+def _compared(kind: Kind, expected: Expected, step_time: float, remarks: tuple[str, ...]) -> Verdict:
+    """The verdict that this step time decides."""
+    ratio, tolerance = expected.deviation(step_time), expected.baseline.tolerance
     digits, limit = 1, ""
     if kind is Kind.TOO_SLOW:
         digits, limit = _digits(ratio, -tolerance.slower), f" (limit -{percent(tolerance.slower)})"
@@ -131,10 +135,11 @@ def _reason(kind: Kind, expected: Expected, step_time: float) -> str:
         is_what += f", as run {run.run} recorded on {run.date}"
     if expected.baseline.range is not None:
         is_what = f"is the middle of the expected range, {expected.baseline.range.text}, whose lower end decides by the acceptance plan"
-    return (
+    reason = (
         f"{seconds(step_time)} a step where {seconds(expected.step_time)} {is_what}, "
         f"{signed(ratio, digits)} throughput{limit}"
     )
+    return Verdict(kind, (reason,), remarks, ratio)
 
 
 def _digits(ratio: float, limit: float) -> int:
@@ -214,7 +219,7 @@ def _measured(measurement: Measurement, expected: Expected | None) -> list[str]:
     def line(name: str, step_time: float, source: str) -> str:
         ratio = ""
         if expected:
-            ratio = f"{signed(expected.step_time / step_time - 1)} throughput  "
+            ratio = f"{signed(expected.deviation(step_time))} throughput  "
         return f"{name:<10}{_row(measurement, step_time)}  {ratio}{source}"
 
     printed = single = ""

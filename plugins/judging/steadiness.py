@@ -135,7 +135,7 @@ def stalled(measurement: Measurement, band: Band) -> str:
     stalls = f" ({_hiccups(measurement)})" if timing.settled.hiccups else ""
     return (
         f"the mean of all {timing.settled.steps} settled steps is {seconds(timing.settled.mean)}, "
-        f"{signed(expected.step_time / timing.settled.mean - 1)} throughput (limit "
+        f"{signed(expected.deviation(timing.settled.mean))} throughput (limit "
         f"-{percent(expected.baseline.tolerance.slower)}): the steady median {seconds(timing.steady)} is in the band, "
         f"and what it hides costs {percent(timing.settled.mean / timing.steady - 1)} of the pace{stalls}; a mean of "
         f"up to {seconds(band.slowest)} would be"

@@ -10,11 +10,16 @@ from plugins.record.verdict import Kind
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case ended, for which reasons, and with `remarks`, which are what else a reader must know."""
+    """How a case ended, for which reasons, and with `remarks`, which are what else a reader must know.
+
+    `deviation` is the share by which the throughput in the reasons is above (+) or below (-) the expected one; None if
+    they compare none.
+    """
 
     kind: Kind
     reasons: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    deviation: float | None = None
 
     @property
     def headline(self) -> str:

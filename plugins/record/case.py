@@ -278,6 +278,8 @@ class CaseRecord(Part):
     verdict: Kind
     headline: str
     """The verdict in one line."""
+    deviation: float | None
+    """By how many percent the throughput is above (+) or below (-) the expected one: the number in the headline, or by the slower one of `step_time` and `steady_median` if the headline has none."""
     remarks: tuple[str, ...]
     """What else a reader must know."""
     statistic: str | None
@@ -348,18 +350,3 @@ class CaseRecord(Part):
     def node(self) -> str:
         """The node that the case screens; "" if it screens none."""
         return screened_node(self.id.partition("/")[2])
-
-    @property
-    def slower_pace(self) -> float | None:
-        """The slower one of the published statistic and the steady median, in s; None if nothing was measured."""
-        if self.step_time is None:
-            return None
-        return max(self.step_time, self.steady_median or 0.0)
-
-    @property
-    def off(self) -> float | None:
-        """By how many percent the throughput at that pace is above (+) or below (-) the expected one."""
-        seconds = self.slower_pace
-        if not seconds or self.expected is None:
-            return None
-        return 100 * (self.expected.step_time / seconds - 1)

@@ -15,14 +15,14 @@ import allure
 import allure_commons
 import pytest
 from allure_commons.logger import AllureFileLogger
-from allure_commons.model2 import StatusDetails, TestResult, TestResultContainer
+from allure_commons.model2 import Parameter, StatusDetails, TestResult, TestResultContainer
+from allure_commons.types import ParameterMode
 from allure_commons.utils import now, uuid4
 
 from plugins.base.errors import Lost
 from plugins.base.files import write_json, write_whole
-from plugins.base.words import as_html, shown
+from plugins.base.words import as_html, counted, shown
 from plugins.judging.judgement import Judgement
-from plugins.judging.measurement import Measurement
 from plugins.modes.profiles import shares_svg
 from plugins.modes.traces import messages_svg
 from plugins.recipes.cases import Case, Recipe
@@ -55,37 +55,45 @@ _LOG_TAIL = 65_536
 CONFIG = "allurerc.json"
 
 
-def show(judgement: Judgement, record: CaseRecord, recipe: Recipe) -> None:
+def show(config: pytest.Config, judgement: Judgement, record: CaseRecord, recipe: Recipe) -> None:
     """Put all that is known about the case into the running test's Allure result. `record` is that of the judgement."""
-    case, verdict = judgement.case, judgement.verdict
-    figures = [verdict.kind, *_figures(judgement.measurement)]
+    case, result = judgement.case, _result(config)
+    if result is None:
+        return
     allure.dynamic.epic(recipe.file.title)
     allure.dynamic.feature(case.size)
     allure.dynamic.story(case.dtype)
-    # The list of cases shows nothing but their titles.
-    allure.dynamic.title(f"{case.key}: {', '.join(figures)}")
-    allure.dynamic.tag(str(verdict.kind), shown(judgement.outcome.gpu))
-    for name, value in {"release": case.release, **case.configuration()}.items():
-        # Excluded from the identity, which is the case's id alone: a changed table must not break a case's
-        # history.
-        allure.dynamic.parameter(name, value, excluded=True)
+    allure.dynamic.title(_title(case, record.verdict, record.deviation))
+    allure.dynamic.tag(str(record.verdict), shown(judgement.outcome.gpu))
+    for parameter in result.parameters:
+        # They are its identity, by their values in Python.
+        parameter.mode = ParameterMode.HIDDEN.value
+    # These are not: a changed table must not break a case's history.
+    known = {"id": case.key, "release": case.release, **case.configuration()}
+    result.parameters += [Parameter(name, str(value), excluded=True) for name, value in known.items()]
     allure.dynamic.link(recipe.file.source, name="the recipe")
     if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
+    seconds = drawable(case.means.times(judgement.log.steps))
+    plot = steps_svg(record, seconds) if seconds else ""
     # HTML, because in Markdown a line of a log could end the block of code and begin markup.
-    allure.dynamic.description_html(as_html(judgement.text))
-    _steps(judgement, record)
+    allure.dynamic.description_html(plot + as_html(judgement.text))
+    _steps(judgement)
 
 
 def show_unjudged(case: Case, error: BaseException | None) -> None:
     """Give the running test's Allure result a title, if its set-up ended before the case was judged."""
     kind = Kind.LOST if isinstance(error, Lost) else Kind.INFRASTRUCTURE
-    allure.dynamic.title(f"{case.key}: {kind}, not judged")
+    allure.dynamic.title(_title(case, f"{kind}, not judged"))
 
 
 def add_unjudged(case: Case, why: str) -> None:
     """Write a result of a case whose test was ended by no process, so that none has written one."""
-    title, why, at = f"{case.key}: {Kind.INFRASTRUCTURE}, not judged", f"{Kind.INFRASTRUCTURE}: {why}", now()
+    title, why, at = (
+        _title(case, f"{Kind.INFRASTRUCTURE}, not judged"),
+        f"{Kind.INFRASTRUCTURE}: {why}",
+        now(),
+    )
     details = StatusDetails(message=shown(why))
     result = TestResult(uuid=uuid4(), name=title, status="broken", statusDetails=details, start=at, stop=at)
     allure_commons.plugin_manager.hook.report_result(result=result)
@@ -97,8 +105,7 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
     `times` is None if the case was not judged. Then the result has no beginning, because of a case's results
     Allure shows the one that began last: here that of the session that went on with the run.
     """
-    listener = config.pluginmanager.getplugin("allure_listener")
-    result = listener and listener.allure_logger.get_test(None)
+    result = _result(config)
     if result is None:
         return
     if times is None:
@@ -188,7 +195,20 @@ class Lenient:
     report_container = report_attached_file = report_attached_data = report_result
 
 
-def _steps(judgement: Judgement, record: CaseRecord) -> None:
+def _result(config: pytest.Config) -> Any:
+    """The running test's result; None if Allure writes none."""
+    listener = config.pluginmanager.getplugin("allure_listener")
+    return listener and listener.allure_logger.get_test(None)
+
+
+def _title(case: Case, verdict: str, deviation: float | None = None) -> str:
+    """`too slow -6.9 %: 70b fp8 512 GPUs`. Allure's list of the cases shows nothing else."""
+    percent = "" if deviation is None else f" {deviation:+.1f} %"
+    name = " ".join([case.size, case.dtype, counted(case.gpus, "GPU"), case.node])
+    return f"{verdict}{percent}: {name.strip()}"
+
+
+def _steps(judgement: Judgement) -> None:
     """The course of the case in five steps, each with its files."""
     outcome, folder, log = judgement.outcome, judgement.outcome.folder, judgement.log
     times = outcome.job.times
@@ -202,24 +222,12 @@ def _steps(judgement: Judgement, record: CaseRecord) -> None:
         _tail(outcome.log)
     with allure.step(f"parse: {len(log.steps)} {judgement.case.means.unit.name}"):
         _file(folder / STEPS, "steps", allure.attachment_type.CSV)
-        if seconds := drawable(judgement.case.means.times(log.steps)):
-            allure.attach(steps_svg(record, seconds), "step times", allure.attachment_type.SVG)
         _file(folder / GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
         _file(folder / GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
     with allure.step(shown(f"judge: {judgement.verdict.headline}")):
         _file(folder / CASE, "measurement", allure.attachment_type.JSON)
         for name, svg in _plots(judgement):
             allure.attach(svg, name, allure.attachment_type.SVG)
-        allure.attach(shown(judgement.text), "verdict", allure.attachment_type.TEXT)
-
-
-def _figures(measurement: Measurement | None) -> list[str]:
-    if measurement is None:
-        return []
-    figures = [f"{measurement.tokens_per_second:,.0f} tokens/s"]
-    if measurement.mfu is not None:
-        figures.append(f"MFU {measurement.mfu:.1f} %")
-    return figures
 
 
 def _plots(judgement: Judgement) -> Iterator[tuple[str, str]]:

@@ -7,15 +7,16 @@ metrics reports and Prometheus read.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from plugins.acceptance.screening import compares
 from plugins.base.files import write_json, write_whole
 from plugins.base.words import nodes_in_words, shown
-from plugins.judging.judgement import Judgement
 from plugins.record.case import CaseRecord, JobRecord
 from plugins.record.folder import CTRF, METRICS
 from plugins.record.lines import stamp
@@ -24,9 +25,18 @@ from plugins.record.summary import NodeState, Screening, Summary
 from plugins.record.verdict import Kind
 from plugins.reports.markup import template
 
+_MOST_ANNOTATIONS = 10
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
 _FIGURES = {
+    "pacemark_deviation_percent": (
+        "deviation",
+        "Percent of throughput above (+) or below (-) the expected one.",
+    ),
     "pacemark_step_seconds": ("step_time", "Seconds of a training step."),
+    "pacemark_steady_step_seconds": ("steady_median", "Seconds of a steady training step."),
+    "pacemark_expected_step_seconds": ("expected_step_time", "Seconds of a training step that are expected."),
+    "pacemark_fastest_step_seconds": ("fastest", "Seconds of the shortest training step that passes."),
+    "pacemark_slowest_step_seconds": ("slowest", "Seconds of the longest training step that passes."),
     "pacemark_tokens_per_second": ("tokens_per_second", "Tokens per second of all GPUs."),
     "pacemark_mfu_percent": ("mfu", "Model FLOPs utilization in percent."),
 }
@@ -91,14 +101,6 @@ def _test(record: CaseRecord) -> dict[str, Any]:
     times = {}
     if job.started is not None and job.ended is not None:
         times = {"start": _ms(job.started), "stop": _ms(job.ended)}
-    figures = {
-        "step_time": record.step_time,
-        "expected_step_time": record.expected and record.expected.step_time,
-        "tokens_per_second": record.tokens_per_second,
-        "mfu": record.mfu,
-        "job": shown(_label(job)),
-        "nodes": shown(nodes_in_words(job.nodes)),
-    }
     return {
         "testId": record.id,
         "name": record.id,
@@ -109,7 +111,39 @@ def _test(record: CaseRecord) -> dict[str, Any]:
         "duration": times.get("stop", 0) - times.get("start", 0),
         **times,
         "retries": sum(earlier.failure != "repeated" for earlier in record.earlier_jobs),
-        "extra": _extra(figures),
+        "extra": _extra(_facts(record)),
+    }
+
+
+def _facts(record: CaseRecord) -> dict[str, Any]:
+    """What the case ran as, what decides on it, and where it ran; None or "" if that is not known."""
+    job, nodes = shown(_label(record.job)), shown(nodes_in_words(record.job.nodes))
+    return {**_configuration(record), **_figures(record), "job": job, "nodes": nodes}
+
+
+def _configuration(record: CaseRecord) -> dict[str, Any]:
+    ran = record.configuration or {}
+    known = {name: ran.get(name) for name in ("gpus", "dtype")}
+    return {
+        "recipe": record.recipe,
+        "release": record.release,
+        "gpu": shown(str(ran.get("gpu") or "")),
+        **known,
+    }
+
+
+def _figures(record: CaseRecord) -> dict[str, Any]:
+    """What decides on a case, by the names of its record."""
+    target = record.expected
+    return {
+        "deviation": record.deviation,
+        "step_time": record.step_time,
+        "steady_median": record.steady_median,
+        "expected_step_time": target and target.step_time,
+        "fastest": target and target.fastest,
+        "slowest": target and target.slowest,
+        "tokens_per_second": record.tokens_per_second,
+        "mfu": record.mfu,
     }
 
 
@@ -151,31 +185,44 @@ def metrics(summary: Summary) -> str:
     lines.append(f"pacemark_gpu_hours {summary.gpu_hours}")
     for name, (key, label) in _FIGURES.items():
         lines += _head(name, label)
-        figures = {record.id: getattr(record, key) for record in summary.cases}
-        lines += [
-            f'{name}{{case="{case}"}} {value:.10g}' for case, value in figures.items() if value is not None
-        ]
+        for record in summary.cases:
+            value = _figures(record)[key]
+            if value is not None:
+                lines.append(f"{name}{{{_labels(record)}}} {value:.10g}")
     return "\n".join([*lines, "# EOF", ""])
+
+
+def _labels(record: CaseRecord) -> str:
+    labels = {"case": record.id, **_configuration(record)}
+    # OpenMetrics quotes a text of one line as JSON does.
+    texts = {name: " ".join(str(value).split()) for name, value in labels.items() if value}
+    return ",".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in texts.items())
 
 
 def _head(name: str, what: str) -> list[str]:
     return [f"# HELP {name} {what}", f"# TYPE {name} gauge"]
 
 
-def junit_properties(judgement: Judgement) -> list[tuple[str, str]]:
-    """The verdict and the figures of a case for JUnit's XML, by the names of the record; without those that it does not have."""
-    measurement, target = judgement.measurement, judgement.expected
-    job = JobRecord.of(judgement.outcome.job)
-    values = {"verdict": str(judgement.verdict.kind)}
-    if measurement is not None:
-        values["step_time"] = f"{measurement.step_time:.6g}"
-        if target is not None:
-            values["expected_step_time"] = f"{target.step_time:.6g}"
-        values["tokens_per_second"] = f"{measurement.tokens_per_second:.1f}"
-        if measurement.mfu is not None:
-            values["mfu"] = f"{measurement.mfu:.4g}"
-    values |= {"job": _label(job), "nodes": nodes_in_words(job.nodes)}
-    return [(name, shown(value)) for name, value in values.items() if value]
+def junit_properties(record: CaseRecord) -> list[tuple[str, str]]:
+    """The verdict and the facts of a case for JUnit's XML; without those that it does not have."""
+    known = {"verdict": record.verdict, **_facts(record)}
+    texts = {
+        key: f"{value:.10g}" if isinstance(value, float) else str(value)
+        for key, value in known.items()
+        if value is not None
+    }
+    return [(name, shown(text)) for name, text in texts.items() if text]
+
+
+def error_commands(records: Sequence[CaseRecord]) -> list[str]:
+    """The lines by which GitHub shows why cases failed: the first ones, because it shows no more of a step."""
+    failed = [record for record in records if record.verdict.fails][:_MOST_ANNOTATIONS]
+    return [f"::error title={_escaped(record.id, ':,')}::{_escaped(record.headline)}" for record in failed]
+
+
+def _escaped(text: str, separators: str = "") -> str:
+    """A text in a command for GitHub, also as the value of one of its properties."""
+    return re.sub(f"[%\n{separators}]", lambda match: f"%{ord(match[0]):02X}", shown(text))
 
 
 def _label(job: JobRecord) -> str:

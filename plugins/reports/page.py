@@ -244,7 +244,7 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
     accepted, repeated = summary.acceptance, summary.repeated
     # The nodes of a screening have a table of their own.
     others = [case for case in cases if not (summary.screening and case.record.node)]
-    behind = [case for case in cases if case.record.off is not None and case.record.off < 0]
+    behind = [case for case in cases if case.record.deviation is not None and case.record.deviation < 0]
     return {
         "run": summary,
         "cases": cases,
@@ -253,8 +253,8 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
         "signs": SIGNS,
         "others": sorted(others, key=_rank),
         "matrices": _matrices(others),
-        "slowest": sorted(behind, key=lambda case: case.record.off or 0.0)[:_SLOWEST],
-        "compared": any(case.record.off is not None for case in cases),
+        "slowest": sorted(behind, key=lambda case: case.record.deviation or 0.0)[:_SLOWEST],
+        "compared": any(case.record.deviation is not None for case in cases),
         "saving": repeated and repeated.text,
         "left_out": sum(group.cases for group in summary.left_out),
         "decision": accepted,

@@ -119,7 +119,7 @@ def _figures(record: CaseRecord) -> list[str]:
         (record.step_time, ".4g", ""),
         (record.steady_median, ".4g", ""),
         (record.expected and record.expected.step_time, ".4g", ""),
-        (record.off, "+.1f", " %"),
+        (record.deviation, "+.1f", " %"),
         (record.tokens_per_second, ",.0f", ""),
         (record.mfu, ".2f", " %"),
     )

@@ -36,7 +36,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
         # hook wraps that of allure-pytest.
         case, recipe = case_of(item), recipe_of(item.config, item.path)
         if recipe is not None and JUDGEMENT in item.stash:
-            allure_view.show(item.stash[JUDGEMENT], item.stash[RECORD], recipe)
+            allure_view.show(item.config, item.stash[JUDGEMENT], item.stash[RECORD], recipe)
         elif case is not None:
             allure_view.show_unjudged(case, sys.exception())
             allure_view.set_times(item.config, None)
@@ -102,7 +102,7 @@ def pytest_runtest_makereport(
     judgement = item.stash.get(JUDGEMENT, None)
     seconds = None
     if call.when == "setup" and judgement is not None:
-        item.user_properties += junit_properties(judgement)
+        item.user_properties += junit_properties(item.stash[RECORD])
         seconds = judgement.outcome.job.times.ran
     report = yield
     if seconds is not None:

@@ -63,6 +63,12 @@ class Run:
         return next(case for case in self.summary["cases"] if case["id"] == key)
 
     @property
+    def allure(self) -> dict[str, dict[str, Any]]:
+        """Allure's result of each case that was judged, by the case's key."""
+        results = [json.loads(path.read_text()) for path in (self.folder / "allure").glob("*-result.json")]
+        return {p["value"]: result for result in results for p in result["parameters"] if p["name"] == "id"}
+
+    @property
     def verdicts(self) -> dict[str, str]:
         return {case["id"]: case["verdict"] for case in self.summary["cases"]}
 

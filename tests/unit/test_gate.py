@@ -166,10 +166,11 @@ def test_junit_has_the_verdict_and_the_figures(mixed: Run) -> None:
         for case in ElementTree.parse(mixed.folder.parents[1] / "junit.xml").iter("testcase")
     }
     slow = cases[f"test_pretrain[{SLOW}]"]
-    assert (slow["verdict"], slow["job"]) == ("too slow", "1")
+    assert (slow["verdict"], slow["job"], slow["gpus"], slow["release"]) == ("too slow", "1", "128", "25.04")
     record = mixed.case(f"llama3/{SLOW}")
     assert float(slow["tokens_per_second"]) == pytest.approx(record["tokens_per_second"])
-    assert float(slow["mfu"]) == pytest.approx(record["mfu"], rel=1e-3)
+    assert float(slow["deviation"]) == pytest.approx(record["deviation"])
+    assert f" {record['deviation']:+.1f} % throughput (limit -5 %)" in record["headline"]
     broken = cases[f"test_pretrain[{OTHER}]"]
     assert broken["verdict"] == "invalid run"
     assert "mfu" not in broken
@@ -186,13 +187,18 @@ def test_the_summary_of_the_step_on_github(mixed: Run) -> None:
     assert [row[0] for row in rows] == [f"| `llama3/{case}`" for case in (SLOW, OTHER, PASSED)]
     assert [row[1] for row in rows] == ["too slow", "invalid run", "passed"]
     assert f"- `llama3/{SLOW}`: `too slow: " in text
+    lines = [line.partition("::too slow: ")[0] for line in mixed.out.splitlines() if line.startswith("::")]
+    assert lines[0] == f"::error title=llama3/{SLOW}"
+    assert len(lines) == 2
 
 
 def test_openmetrics_has_the_figures_of_each_case(mixed: Run) -> None:
     lines = (mixed.folder / "metrics.txt").read_text().splitlines()
     assert 'pacemark_cases{verdict="too slow"} 1' in lines
     record = mixed.case(f"llama3/{SLOW}")
-    assert f'pacemark_step_seconds{{case="llama3/{SLOW}"}} {record["step_time"]:.10g}' in lines
+    labels = f'case="llama3/{SLOW}",recipe="llama3",release="25.04",gpu="h100",gpus="128",dtype="{record["configuration"]["dtype"]}"'
+    assert f"pacemark_step_seconds{{{labels}}} {record['step_time']:.10g}" in lines
+    assert f"pacemark_deviation_percent{{{labels}}} {record['deviation']:.10g}" in lines
     assert [line for line in lines if OTHER in line] == []
     assert lines[-1] == "# EOF"
 

@@ -153,10 +153,10 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
 def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: Kind, tmp_path: Path) -> None:
     path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
     for source in (path, tmp_path):
-        words = f", with the verdict: {verdict}: the words"
-        assert (words in find(source, "h100").reason) is (verdict in ("infrastructure", "lost"))
+        words = f"Pacemark collected {path}, with the verdict: {verdict}: the words of the record"
+        assert find(source, "h100").fault == (words if verdict in ("infrastructure", "lost") else "")
     path.with_name("case.json").write_text("{")
-    assert "verdict" not in find(path, "h100").reason
+    assert find(path, "h100").fault == ""
 
 
 def test_a_rule_of_two_forms_holds_as_a_whole() -> None:

@@ -40,9 +40,9 @@ def made_with(monkeypatch: pytest.MonkeyPatch, folder: Path, plan: str = "", **c
 def test_each_case_has_a_line_with_what_was_measured_and_expected(usual: Made, tmp_path: Path) -> None:
     findings = usual.examined(tmp_path)
     assert findings.cases == [
-        f"llama3/{PASSED}: passed, measured 14.67 s a step, expected 14.66 s, off by -0.1 %",
-        f"llama3/{SLOW}: too slow, measured 16.15 s a step, expected 14.67 s, off by -9.2 %",
-        f"llama3/{AGAIN}: passed, measured 10.08 s a step, expected 10.07 s, off by -0.1 %",
+        f"llama3/{PASSED}: passed: 14.67 s a step where 14.66 s is expected, -0.1 % throughput",
+        f"llama3/{SLOW}: too slow: 16.15 s a step where 14.67 s is expected, -9.2 % throughput (limit -5 %)",
+        f"llama3/{AGAIN}: passed: 10.08 s a step where 10.07 s is expected, -0.1 % throughput",
         f"llama3/{STOPPED}: infrastructure: cancelled: the session was stopped",
     ]
     assert findings.notes == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -30,8 +31,13 @@ WINDOW = "mean:35-44"
 
 
 def verdict(run: Sequence[float], *, statistic: str = "last", strict_last: bool = False) -> Verdict:
+    """The verdict on a run. Its deviation is the number in its headline."""
     measured = measure(run, statistic=statistic)
-    return judge_pace(measured, examples.target(statistic=statistic), strict_last=strict_last)
+    found = judge_pace(measured, examples.target(statistic=statistic), strict_last=strict_last)
+    told = re.search(r"([+-][\d.]+) % throughput", found.headline)
+    off = None if found.deviation is None else pytest.approx(100 * found.deviation, abs=0.06)
+    assert (float(told[1]) if told else None) == off
+    return found
 
 
 def paced(factor: float, **changed: float) -> list[float]:

@@ -142,4 +142,4 @@ def test_a_case_that_was_not_judged_has_a_title(
     titles: list[str] = []
     monkeypatch.setattr(allure.dynamic, "title", titles.append)
     allure_view.show_unjudged(examples.case(), error)
-    assert titles == [f"{examples.case().key}: {kind}, not judged"]
+    assert titles == [f"{kind}, not judged: 70b fp8 512 GPUs"]

@@ -205,4 +205,7 @@ def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.Capture
     # The matrix has a row for each job of a case.
     matrix = html.partition('id="matrix"')[2].partition("</section>")[0]
     assert [f"job {job}," in matrix for job in (4701, 4702)] == [True, True]
-    assert 'failures="5" errors="2"' in junit.read_text()
+    xml = junit.read_text()
+    assert 'failures="5" errors="2"' in xml
+    assert xml.count('name="deviation" value="') == xml.count('name="fastest" value="') > 0
+    assert '<property name="gpus" value="64" />' in xml
