@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from plugins.base.errors import Lost
 from plugins.base.files import write_json, write_whole
 from plugins.base.words import as_html, counted, shown
 from plugins.judging.judgement import Judgement
+from plugins.judging.verdicts import Verdict
 from plugins.modes.profiles import shares_svg
 from plugins.modes.traces import messages_svg
 from plugins.recipes.cases import Case, Recipe
@@ -46,11 +48,11 @@ _CATEGORIES = (
 )
 _STATUSES = {Kind.NO_BASELINE: ["skipped"], Kind.SKIPPED: ["skipped"]}
 _CHARTS = [
-    {"type": "currentStatus", "title": "This run"},
     {"type": "statusDynamics", "title": "The last runs on this site"},
     {"type": "statusTransitions", "title": "Cases that changed since the run before"},
-    {"type": "durations", "title": "How long the jobs ran"},
 ]
+# Nothing of a case: it is the pytest that waited for it.
+_OF_PYTEST = ["parentSuite", "suite", "subSuite", "package", "host", "thread", "framework", "language"]
 _LOG_TAIL = 65_536
 CONFIG = "allurerc.json"
 
@@ -74,10 +76,8 @@ def show(config: pytest.Config, judgement: Judgement, record: CaseRecord, recipe
     allure.dynamic.link(recipe.file.source, name="the recipe")
     if judgement.expected is not None and judgement.expected.baseline.cell.recorded is None:
         allure.dynamic.link(judgement.expected.baseline.table.source, name="the baseline's source")
-    seconds = drawable(case.means.times(judgement.log.steps))
-    plot = steps_svg(record, seconds) if seconds else ""
     # HTML, because in Markdown a line of a log could end the block of code and begin markup.
-    allure.dynamic.description_html(plot + as_html(judgement.text))
+    allure.dynamic.description_html(_plot(judgement, record) + as_html(judgement.text))
     _steps(judgement)
 
 
@@ -114,6 +114,15 @@ def set_times(config: pytest.Config, times: Times | None) -> None:
         result.start, result.stop = round(1000 * times.started), round(1000 * times.ended)
 
 
+def explain_once(config: pytest.Config, verdict: Verdict) -> None:
+    """Let the running test's Allure result give the headline as the reason of its status: the description has the rest."""
+    result, headline = _result(config), shown(verdict.headline)
+    details = result and result.statusDetails
+    # Any other reason is of the test itself.
+    if details and headline.partition("\n")[0] in details.message:
+        details.message, details.trace = headline, None
+
+
 def write_environment(folder: Path, summary: Summary) -> None:
     """Write what Allure shows as the run's environment, of its record. Raises OSError."""
     accepted = summary.acceptance
@@ -147,7 +156,8 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
     awesome = {
         "reportName": "Pacemark: training pace",
         "groupBy": ["epic", "feature", "story"],
-        "sections": ["charts", "timeline"],
+        "defaultSortBy": "status,asc",
+        "sections": ["charts"],
         "charts": _CHARTS,
     }
     settings = {
@@ -156,6 +166,7 @@ def write_run(folder: Path, run: Path, summary: Summary) -> None:
         # Allure itself adds a run to its history when a report of it is made.
         "historyPath": str((run.parent / f"allure-history-{summary.site}.jsonl").resolve()),
         "historyLimit": 20,
+        "hideLabels": _OF_PYTEST,
         "plugins": {"awesome": {"options": awesome}},
     }
     write_json(run / CONFIG, settings)
@@ -201,6 +212,15 @@ def _result(config: pytest.Config) -> Any:
     return listener and listener.allure_logger.get_test(None)
 
 
+def _plot(judgement: Judgement, record: CaseRecord) -> str:
+    """The step times as HTML, in which Allure shows no SVG but as an image; "" if there are none."""
+    seconds = drawable(judgement.case.means.times(judgement.log.steps))
+    if not seconds:
+        return ""
+    image = b64encode(steps_svg(record, seconds).encode()).decode()
+    return f'<img alt="step times" width="100%" src="data:image/svg+xml;base64,{image}">'
+
+
 def _title(case: Case, verdict: str, deviation: float | None = None) -> str:
     """`too slow -6.9 %: 70b fp8 512 GPUs`. Allure's list of the cases shows nothing else."""
     percent = "" if deviation is None else f" {deviation:+.1f} %"
@@ -224,7 +244,7 @@ def _steps(judgement: Judgement) -> None:
         _file(folder / STEPS, "steps", allure.attachment_type.CSV)
         _file(folder / GPUS_TABLE, "GPUs by NVML", allure.attachment_type.CSV)
         _file(folder / GPUS_PLOT, "GPUs by NVML, plotted", allure.attachment_type.SVG)
-    with allure.step(shown(f"judge: {judgement.verdict.headline}")):
+    with allure.step(f"judge: {judgement.verdict.kind}"):
         _file(folder / CASE, "measurement", allure.attachment_type.JSON)
         for name, svg in _plots(judgement):
             allure.attach(svg, name, allure.attachment_type.SVG)

@@ -44,12 +44,13 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let a judged case last as long as its job did in Allure."""
+    """Let a judged case last as long as its job did in Allure, and be explained there once."""
     try:
         return (yield)
     finally:
         if JUDGEMENT in item.stash:
             allure_view.set_times(item.config, item.stash[JUDGEMENT].outcome.job.times)
+            allure_view.explain_once(item.config, item.stash[JUDGEMENT].verdict)
 
 
 @pytest.hookimpl(wrapper=True)

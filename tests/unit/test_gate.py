@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shutil
 from collections import Counter
@@ -177,6 +178,14 @@ def test_junit_has_the_verdict_and_the_figures(mixed: Run) -> None:
     # There is no plan.
     environment = (mixed.folder / "allure" / "environment.properties").read_text()
     assert "acceptance" not in environment + (mixed.folder.parents[1] / "junit.xml").read_text()
+
+
+def test_allure_explains_a_case_once(mixed: Run) -> None:
+    result, headline = mixed.allure[f"llama3/{SLOW}"], mixed.case(f"llama3/{SLOW}")["headline"]
+    assert result["name"] == f"too slow {mixed.case(f'llama3/{SLOW}')['deviation']:+.1f} %: 70b bf16 128 GPUs"
+    assert result["statusDetails"] == {"message": headline}
+    assert json.dumps(result).count(headline) == 2
+    assert "data:image/svg+xml;base64," in result["descriptionHtml"]
 
 
 def test_the_summary_of_the_step_on_github(mixed: Run) -> None:
