@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from plugins.base.words import counted
 from plugins.recipes.cases import Case
 from plugins.record.case import CaseRecord
 from plugins.record.job import node_names
@@ -196,7 +197,7 @@ def _judged(scale: Scale, base: Scale, shown: Mapping[str, Shown], tolerance: fl
     if scale.efficiency >= limit:
         return replace(scale, limit=limit)
     reason = (
-        f"{scale.case}: scaling efficiency {100 * scale.efficiency:.1f} % against {base.gpus} GPUs, where the "
+        f"{scale.case}: scaling efficiency {100 * scale.efficiency:.1f} % against {counted(base.gpus, 'GPU')}, where the "
         f"published numbers have {100 * scale.published_efficiency:.1f} % (limit {100 * limit:.1f} %)"
     )
     return replace(scale, limit=limit, why=reason)
@@ -256,8 +257,8 @@ def scaling_lines(records: Sequence[Scaling]) -> Iterator[str]:
 
 def _efficiency_words(scale: Scale) -> str:
     if scale.efficiency is None:
-        return f"{scale.gpus} GPUs none"
-    text = f"{scale.gpus} GPUs {100 * scale.efficiency:.1f} %"
+        return f"{counted(scale.gpus, 'GPU')} none"
+    text = f"{counted(scale.gpus, 'GPU')} {100 * scale.efficiency:.1f} %"
     if scale.waived:
         return f"{text} (waived)"
     if scale.limit is not None:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from plugins.base.errors import ConfigError
+from plugins.base.words import counted
 from plugins.base.yamlfile import Stated, Strict, load
 from plugins.baselines.metrics import FlopsDefinition
 from plugins.recipes.models import Mlp
@@ -155,7 +156,7 @@ class Table(Strict):
         for cell in self.cells:
             reason = self._lacks(cell)
             if reason:
-                raise ValueError(f"cell {cell.size} {cell.dtype} {cell.gpus} GPUs: {reason}")
+                raise ValueError(f"cell {cell.size} {cell.dtype} {counted(cell.gpus, 'GPU')}: {reason}")
         return self
 
     def _lacks(self, cell: Cell) -> str:

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from plugins.base.words import counted
 from plugins.baselines.baseline_file import Accelerator, Cell, Reference, accelerators
 from plugins.baselines.expected import Counting, counting, expected, usual_statistic
 from plugins.baselines.store import Baseline, lacking, numbers_of, references, unfit
@@ -96,11 +97,11 @@ def _from_nearest(case: Case, usable: list[Baseline], gpu: str, folder: Path) ->
         most, wider = FEW_DOUBLINGS, WIDER
     if abs(doublings) > most:
         return Scaled(
-            why_none=f"the nearest published scale, {scales[0]} GPUs, is {abs(doublings):.3g} doublings away, more than {most}"
+            why_none=f"the nearest published scale, {counted(scales[0], 'GPU')}, is {abs(doublings):.3g} doublings away, more than {most}"
         )
     basis = counting(case, nearest, gpu, folder).basis()
     if basis is None:
-        return Scaled(why_none=f"{scales[0]} GPUs have no published pace")
+        return Scaled(why_none=f"nobody published a pace on {counted(scales[0], 'GPU')}")
     # The work of a GPU is the same, so that the step time is that of the nearest scale but for the efficiency.
     seconds = expected(case, nearest, basis).step_time
     middle = case.tokens_per_step / case.gpus / seconds * EFFICIENCY**doublings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plugins.base.errors import ConfigError
+from plugins.base.words import counted
 from plugins.baselines.baseline_file import Table, accelerators
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
@@ -96,7 +97,7 @@ def _judged(run: BundledRun, record: CaseRecord, findings: Examination) -> tuple
     findings.verdicts[judgement.verdict.kind] += 1
     sizes = {job.gpus for job in entries} - {judgement.case.gpus}
     if sizes:
-        findings.wrong.append(f"{case}: {JOBS_LOG} says that it has {min(sizes)} GPUs")
+        findings.wrong.append(f"{case}: {JOBS_LOG} says that it has {counted(min(sizes), 'GPU')}")
     findings.wrong += _told_otherwise(entries[-1], judgement, made, record, judged)
     if known is not None:
         check_baseline(run, judgement, known, findings)

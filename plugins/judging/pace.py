@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from plugins.base.words import billions, percent, seconds, signed
+from plugins.base.words import billions, counted, percent, seconds, signed
 from plugins.baselines.baseline_file import Reference
 from plugins.baselines.expected import Expected
 from plugins.baselines.metrics import tokens_per_second
@@ -180,7 +180,7 @@ def beside(measurement: Measurement, reference: Reference) -> str:
     here = measurement.tokens_per_second / measurement.case.gpus
     there = reference.tokens_per_second_per_gpu
     return (
-        f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {reference.gpus} GPUs "
+        f"beside    {here:,.0f} tokens/s/GPU here; {there:,.0f} tokens/s/GPU: {reference.name} on {counted(reference.gpus, 'GPU')} "
         f"({100 * here / there:.1f} %), for comparison, not judged"
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from plugins.base.errors import ConfigError
+from plugins.base.words import counted
 from plugins.isolation import PROOF
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.models import Measure, Model
@@ -130,7 +131,9 @@ class Case:
     @property
     def reports(self) -> str:
         """The name of the profiler's reports of this scale."""
-        return f"the reports of {self.recipe}, {self.model_name} in {self.dtype} on {self.gpus} GPUs"
+        return (
+            f"the reports of {self.recipe}, {self.model_name} in {self.dtype} on {counted(self.gpus, 'GPU')}"
+        )
 
     @property
     def names_reports_by_kind(self) -> bool:

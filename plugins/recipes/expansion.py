@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from plugins.base.errors import ConfigError
+from plugins.base.words import counted
 from plugins.recipes.cases import DEFAULT_GPU, Case, Recipe
 from plugins.recipes.models import Group, Model, SiteModel
 from plugins.recipes.recipe_file import RecipeFile, read_recipe, read_releases
@@ -140,7 +141,7 @@ def _expand(label: str, file: RecipeFile, group: Group) -> Iterator[Case]:
             first = saving.get((mode.after, case.dtype, case.gpus))
             if mode.after and first is None:
                 raise ConfigError(
-                    f"{label}: {name} on {case.gpus} GPUs loads what {mode.after} saves, which comes later in `variants`, or has no such scale"
+                    f"{label}: {name} on {counted(case.gpus, 'GPU')} loads what {mode.after} saves, which comes later in `variants`, or has no such scale"
                 )
             saving[name, case.dtype, case.gpus] = _in_mode(case, name, mode, first)
             yield saving[name, case.dtype, case.gpus]
@@ -228,7 +229,7 @@ def _global_batch_size(label: str, group: Group, gpus: int) -> int:
     gbs: float = group.gbs or (group.gbs_per_gpu or 0) * gpus
     shards = group.tp * group.pp * group.cp * group.fsdp
     if gpus % shards:
-        raise ConfigError(f"{label}: {gpus} GPUs are not a multiple of tp x pp x cp x fsdp = {shards}")
+        raise ConfigError(f"{label}: gpus {gpus} is not a multiple of tp x pp x cp x fsdp = {shards}")
     batch = group.mbs * group.fsdp * (gpus // shards)
     if gbs != int(gbs) or int(gbs) % batch:
         raise ConfigError(f"{label}: gbs {gbs:g} is not a multiple of mbs x fsdp x dp = {batch}")

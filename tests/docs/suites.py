@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from plugins.base.words import counted
 from plugins.baselines.baseline_file import Cell, Table, load_baselines
 from plugins.baselines.store import lacking
 from plugins.recipes.cases import Case, Recipe
@@ -60,7 +61,7 @@ def _parts(root: Path, recipe: Recipe, baselines: Sequence[Table]) -> Iterator[s
         ("runs on" if file.contracts else "judged from", _backends(file)),
         ("log format", f"`{file.log}`"),
         ("steps", ", ".join(str(steps) for steps in sorted({case.steps for _, case in usual}))),
-        *([("nodes", f"of {file.gpus_per_node} GPUs only")] if file.gpus_per_node else []),
+        *([("nodes", f"of {counted(file.gpus_per_node, 'GPU')} only")] if file.gpus_per_node else []),
     ]
     yield _list(facts)
     yield "## Models"
@@ -167,7 +168,10 @@ def _baselines(table: Table) -> Iterator[str]:
     rows = [_cell(cell) for cell in table.cells]
     stated = [column for column in range(len(head)) if any(row[column] is not None for row in rows)]
     yield _table([head[column] for column in stated], [[row[column] for column in stated] for row in rows])
-    notes = [*table.notes, *(f"{c.size} {c.dtype}, {c.gpus} GPUs: {c.note}." for c in table.cells if c.note)]
+    notes = [
+        *table.notes,
+        *(f"{c.size} {c.dtype}, {counted(c.gpus, 'GPU')}: {c.note}." for c in table.cells if c.note),
+    ]
     if notes:
         yield "\n".join(f"- {note}" for note in notes)
     if table.references:

@@ -192,7 +192,7 @@ def nodes(run: TimedRun) -> Iterator[str]:
     requests = product(run.numbers.get("asked_nodes", ()), run.numbers.get("asked_devices", ()))
     for (count, node), (devices, device) in requests:
         if count * devices != run.case.gpus:
-            yield f'{quoted(node)} and "{device.said}", this case has {run.case.gpus} GPUs'
+            yield f'{quoted(node)} and "{device.said}", this case has {counted(run.case.gpus, "GPU")}'
             return
 
 

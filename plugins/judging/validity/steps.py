@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from plugins.base.words import counted
 from plugins.judging.validity.run import Check, TimedRun, absent, are_missing, listed, without_time
 from plugins.logs.marks import MARKS
 from plugins.logs.nodes import other_networks
@@ -139,7 +140,7 @@ def garbled(run: TimedRun) -> Iterator[str]:
 def processes_of_a_step(run: TimedRun) -> Iterator[str]:
     ranks, gpus = run.log.ranks, run.case.gpus
     if ranks is not None and gpus % ranks:
-        yield f"{ranks} processes print each step, which does not divide this case's {gpus} GPUs"
+        yield f"{ranks} processes print each step, which does not divide this case's {counted(gpus, 'GPU')}"
 
 
 def one_loss(run: TimedRun) -> Iterator[str]:
