@@ -26,7 +26,7 @@ from plugins.judging.judgement import Judgement
 from plugins.record.case import CaseRecord
 from plugins.record.folder import STEPS
 from plugins.record.stored import summary_as_json
-from plugins.record.summary import SCHEMA, Summary
+from plugins.record.summary import NO_SITE, SCHEMA, Summary
 from plugins.record.verdict import Kind, LeftOut, Outcome
 from plugins.reports.checkout import PUBLISHED, VERSION
 from plugins.reports.gate import CODES, exit_code, overall
@@ -221,7 +221,7 @@ def _summary(sight: Sight, options: argparse.Namespace) -> Summary:
     return Summary(
         schema=SCHEMA,
         run=", ".join(options.paths),
-        site="none: logs were judged",
+        site=NO_SITE,
         started=now,
         ended=now,
         outcome=outcome,

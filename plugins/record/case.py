@@ -148,6 +148,12 @@ class Expected(Part):
     """If the number is the site's own and not written by hand: the run in which it was measured."""
 
     @property
+    def band(self) -> tuple[float, float]:
+        """From where to where a deviation of the throughput passes, in percent; 0 where the step time is damaged."""
+        low, high = (edge and 100 * (self.step_time / edge - 1) for edge in (self.slowest, self.fastest))
+        return low, high
+
+    @property
     def recorded_by(self) -> str:
         """The run in which the number was measured, if it is the site's own and not written by hand; "" if not."""
         return self.recorded.run if self.recorded else ""

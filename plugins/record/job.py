@@ -33,6 +33,9 @@ SETUP_CASE = "setup"
 REPLAY = "replay"
 """The backend that has no jobs: it judges logs that were there before."""
 
+REPLAYED = "REPLAYED"
+"""The state of what it judges."""
+
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 """A time in seconds since the epoch, or a duration."""
 

@@ -17,10 +17,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from plugins.record.case import CaseRecord
-from plugins.record.job import Job
+from plugins.record.job import REPLAYED, Job
 from plugins.record.lines import Moment, Part
 from plugins.record.plan import Decision, Plan
-from plugins.record.verdict import PACED, Kind, LeftOut, Outcome
+from plugins.record.verdict import PACED, UNNAMED, Kind, LeftOut, Outcome
 
 SCHEMA: Literal[1] = 1
 """It changes if a change would mislead a reader of the old schema."""
@@ -120,6 +120,10 @@ class Scaling(Part):
     def missing(self) -> list[str]:
         """What cannot be told, in words."""
         return [scale.why for scale in self.scales if scale.why and scale.limit is None]
+
+
+NO_SITE = "none: logs were judged"
+"""The site of logs that no session judged."""
 
 
 class NodeState(StrEnum):
@@ -261,6 +265,14 @@ class Summary(Ending, Session):
     """The SHA-256 of each log, of what was sent and of the errors of each job, by the path in the run's folder; of earlier jobs too."""
     cases: tuple[CaseRecord, ...]
     """In the order of the session."""
+
+    @property
+    def where(self) -> str:
+        """`site lab`, or that logs were judged of which nobody names the site."""
+        replayed = all(case.job.state == REPLAYED for case in self.cases)
+        if self.site == NO_SITE or (self.site == UNNAMED and self.cases and replayed):
+            return "judged from logs"
+        return f"site {self.site}"
 
     def ended_as(self, ending: Ending) -> Summary:
         """The same record with another end of the session."""

@@ -31,6 +31,9 @@ PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 """The verdicts on a pace."""
 
 
+UNNAMED = "this-machine"
+"""The site of a session without a site file."""
+
 FAIL_IF = {"slower": ("slower",), "different": ("slower", "faster")}
 """What a comparison of two runs can fail for, by the choices of `--fail-if`."""
 

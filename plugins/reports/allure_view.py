@@ -90,8 +90,9 @@ def show_unjudged(case: Case, error: BaseException | None) -> None:
 def add_unjudged(case: Case, why: str) -> None:
     """Write a result of a case whose test was ended by no process, so that none has written one."""
     title, at = _title(case, f"{Kind.INFRASTRUCTURE}, not judged"), now()
-    details = StatusDetails(message=shown(f"{Kind.INFRASTRUCTURE}: {why}"))
-    result = TestResult(uuid=uuid4(), name=title, status="broken", statusDetails=details, start=at, stop=at)
+    result = TestResult(uuid=uuid4(), name=title, status="broken", start=at, stop=at)
+    result.statusDetails = StatusDetails(message=shown(f"{Kind.INFRASTRUCTURE}: {why}"))
+    result.parameters = [Parameter("id", case.key, excluded=True)]
     allure_commons.plugin_manager.hook.report_result(result=result)
 
 

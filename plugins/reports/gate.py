@@ -231,3 +231,17 @@ def undecided(ending: Ending, totals: Mapping[Kind, int]) -> str:
     if ending.exit_code != CODES[ending.outcome]:
         words += f", with --gate {CODES[ending.outcome]}"
     return words
+
+
+def heading(run: Summary) -> str:
+    """How a run ended, in the first line of its report: `passed`, `not passed: performance`, `5 passed, 2 no baseline`."""
+    if run.outcome is Outcome.PASSED:
+        return run.outcome
+    if run.outcome is not Outcome.NO_BASELINE:
+        return f"not passed: {run.outcome}"
+    if undecided(run, run.totals):
+        return "nothing was decided"
+    words = [f"{count} {kind}" for kind, count in run.totals.items() if count]
+    if run.uncompared:
+        words.append(f"{len(run.uncompared)} not compared")
+    return ", ".join(words)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plugins.base.files import write_whole
-from plugins.base.words import markdown_code, markdown_text, nodes_in_words, shown
+from plugins.base.words import counted, markdown_code, markdown_text, nodes_in_words, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -57,6 +57,7 @@ def template(name: str) -> Template:
     )
     environment.filters.update(code=_code, figure=_figure, duration=_duration, moment=_moment)
     environment.filters.update(percent=_percent, share=_share, whole=_whole, nodes=nodes_in_words)
+    environment.filters.update(counted=counted, hours=_hours)
     return environment.get_template(name)
 
 
@@ -106,6 +107,11 @@ def _figure(value: float) -> str:
 @_known
 def _whole(value: float) -> str:
     return f"{value:,.0f}"
+
+
+@_known
+def _hours(value: float) -> str:
+    return f"{value:,.3f}"
 
 
 @_known

@@ -8,13 +8,9 @@ makes both anew. They need no network, no script and no other file; the links le
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,195 +18,20 @@ from plugins.acceptance import screening
 from plugins.base.errors import ConfigError
 from plugins.base.files import write_whole
 from plugins.base.words import shown
-from plugins.record.case import CaseRecord
-from plugins.record.folder import CASE, ERRORS, GPUS_PLOT, GPUS_TABLE, LOG, OWN_LOG, SENT, STEPS
-from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.plan import Plan
 from plugins.record.stored import prepare, read_summary
-from plugins.record.summary import Scaling, Summary
-from plugins.record.verdict import PACED, Kind
+from plugins.record.summary import Scale, Scaling, Summary
+from plugins.record.verdict import Kind
+from plugins.reports.case_view import MARKS, SIGNS, Axis, CaseView
+from plugins.reports.gate import heading
 from plugins.reports.markup import TEMPLATES, markup, template
-from plugins.reports.plot import COLUMNS, drawable, scaling_svg, steps_svg, with_ids
-
-# With its sign, a verdict can be told without its colour. The worst come first.
-SIGNS = {
-    Kind.TOO_SLOW: "▼",
-    Kind.TOO_FAST: "▲",
-    Kind.NOISY: "≈",
-    Kind.INVALID: "✗",
-    Kind.INFRASTRUCTURE: "⚠",
-    Kind.LOST: "?",
-    Kind.NO_BASELINE: "-",
-    Kind.SKIPPED: "○",
-    Kind.PASSED: "✓",
-}
-_FILES = {
-    LOG: "log",
-    OWN_LOG: "its own log",
-    ERRORS: "errors",
-    SENT: "what was sent",
-    STEPS: "steps",
-    CASE: "record",
-    GPUS_TABLE: "GPUs",
-    GPUS_PLOT: "GPUs, plotted",
-}
-_LAST = "the black square is the last step, the published statistic"
-_MEAN = "the thick black line between two squares is the published statistic over its steps"
-
-
-@dataclass(frozen=True)
-class CaseView:
-    """A case as the page shows it: its record, and what follows from it and from the run's folder.
-
-    `number` is its place in the run. Durations are in seconds.
-    """
-
-    folder: Path
-    number: int
-    record: CaseRecord
-
-    @property
-    def id(self) -> str:
-        return self.record.id
-
-    @property
-    def kind(self) -> Kind:
-        return self.record.verdict
-
-    @property
-    def why(self) -> str:
-        """The headline without the verdict."""
-        return self.record.headline.removeprefix(f"{self.kind}: ")
-
-    @property
-    def anchor(self) -> str:
-        return f"case-{self.number}"
-
-    @cached_property
-    def parts(self) -> tuple[str, str, str, int]:
-        """Recipe, size, dtype and number of GPUs. Of several jobs of a case, the dtype has the job's id behind it."""
-        match = re.fullmatch(r"([^/]+)/(.+)-([^-]+)-(\d+)gpus(?:\.[^#]+)?(#.+)?", self.id)
-        if match is None:
-            return self.id, "", "", 0
-        return match[1], match[2], match[3] + (match[5] or ""), int(match[4])
-
-    @property
-    def job_id(self) -> str:
-        """What the link to the log says."""
-        label = self.record.job.label or "none"
-        if label == UNKNOWN_JOB:
-            return "log"
-        return label
-
-    def identity(self, *, stated: bool) -> str:
-        """What the log states of itself, with its words; or what it does not state."""
-        known = self.record.identity or {}
-        if stated:
-            return ", ".join(f"{kind} ({words})" for kind, words in known.items() if words)
-        return ", ".join(kind for kind, words in known.items() if not words)
-
-    @cached_property
-    def files(self) -> dict[str, str]:
-        """What the files in the case's folder are, by their paths in the run's folder."""
-        names = {f"{self.id}/{name}": label for name, label in _FILES.items()}
-        return {path: label for path, label in names.items() if (self.folder / path).is_file()}
-
-    @property
-    def log(self) -> str:
-        """The path of the log, or of what the job printed outside it; "" if there is neither."""
-        names = (LOG, OWN_LOG, ERRORS)
-        return next((path for name in names if (path := f"{self.id}/{name}") in self.files), "")
-
-    def log_in(self, part: str) -> str:
-        """The path of the log in a folder of the case's folder, an earlier try's; "" if there is none."""
-        path = f"{self.id}/{part}/{LOG}"
-        if not (self.folder / path).is_file():
-            return ""
-        return path
-
-    @property
-    def gpu_hours(self) -> float | None:
-        """Those of its last job."""
-        seconds = self.record.job.times.seconds
-        if seconds is None:
-            return None
-        return self.parts[3] * seconds / 3600
-
-    @property
-    def thinned(self) -> bool:
-        return len(self.times) > 2 * COLUMNS
-
-    @property
-    def baseline(self) -> str:
-        """What the case was compared with."""
-        target = self.record.expected
-        if target is None:
-            return ""
-        compared = f"{target.framework}, release {target.release}, on {target.gpu}"
-        if target.recorded_by:
-            compared += f", as recorded by run {target.recorded_by}"
-        if self.record.expected_range is not None:
-            compared += f", by the expected range, {self.record.expected_range.text}"
-        return f"{compared}: {target.source}"
-
-    @property
-    def counted(self) -> dict[str, Any]:
-        """How its figures were counted; empty if it has none."""
-        record, basis = self.record, self.record.mfu_definition
-        if record.step_time is None:
-            return {}
-        counted: dict[str, Any] = {"statistic": record.statistic, "means": record.means}
-        counted |= {"flops": basis and basis.flops, "peak": basis and basis.peak_tflops_per_gpu}
-        return {**counted, "baseline": self.baseline}
-
-    @property
-    def points(self) -> str:
-        """What each time in the plot is of."""
-        means = self.record.means
-        if means is None or means.judged == 1:
-            return "steps"
-        return f"means over {means.judged} steps each"
-
-    @cached_property
-    def times(self) -> dict[int, float]:
-        """Seconds of the single steps, by their numbers."""
-        return steps_of(self.folder / self.id / STEPS)
-
-    @cached_property
-    def plot(self) -> str:
-        """The plot of its steps; "" if there is nothing to draw."""
-        if not self.times:
-            return ""
-        return markup(with_ids(steps_svg(self.record, self.times), f"{self.anchor}-"))
-
-    @property
-    def marks(self) -> str:
-        """What the marks are that the plot has; "" if it has none."""
-        statistic = _LAST if self.record.statistic == "last" else _MEAN
-        marks = {"hiccups": "a cross is a hiccup", "statistic": statistic}
-        return "; ".join(words for kind, words in marks.items() if f'class="{kind}"' in self.plot)
-
-
-def steps_of(path: Path) -> dict[int, float]:
-    """Seconds of the single steps, by their numbers; none if their file is damaged or is none."""
-    if not path.is_file():
-        return {}
-    try:
-        with path.open(newline="") as file:
-            rows = csv.reader(file)
-            names = next(rows)
-            step, seconds = names.index("step"), names.index("raw_seconds")
-            return drawable({int(row[step]): float(row[seconds]) for row in rows if row[seconds]})
-    except (OSError, ValueError, LookupError, StopIteration, csv.Error):
-        return {}
-
+from plugins.reports.plot import COLUMNS, scaling_svg, with_ids
 
 HTML, MARKDOWN = "report.html", "report.md"
 
 _RANKS = list(SIGNS)
-_SLOWEST = 10
-# So many columns of a matrix fit a page of 1,100 pixels.
-_SCALES = 6
+# Of GPU-hours, so that those of the jobs add up to the sum.
+_DIGITS = 3
 
 
 class PageReport:
@@ -244,17 +65,30 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
     accepted, repeated = summary.acceptance, summary.repeated
     # The nodes of a screening have a table of their own.
     others = [case for case in cases if not (summary.screening and case.record.node)]
-    behind = [case for case in cases if case.record.deviation is not None and case.record.deviation < 0]
+    ranked = sorted(others, key=_rank)
+    placed = [case for case in ranked if case.record.deviation is not None]
+    ran = [
+        case for case in cases if (case.record.job.state and not case.replayed) or case.record.earlier_jobs
+    ]
     return {
+        **_FIXED,
         "run": summary,
         "cases": cases,
         "worst_first": sorted(cases, key=_rank),
         "counts": {kind: summary.totals[kind] for kind in SIGNS if summary.totals.get(kind)},
-        "signs": SIGNS,
-        "others": sorted(others, key=_rank),
+        "heading": heading(summary),
+        "others": ranked,
+        "placed": placed,
+        "axis": Axis.of(placed) if placed else None,
+        "apart": _alike(ranked, lambda case: {"kind": case.kind} if case.record.deviation is None else None),
+        "whys": _alike(
+            ranked,
+            lambda case: {"kind": case.kind, "why": case.why} if case.kind is not Kind.PASSED else None,
+        ),
         "matrices": _matrices(others),
-        "slowest": sorted(behind, key=lambda case: case.record.deviation or 0.0)[:_SLOWEST],
-        "compared": any(case.record.deviation is not None for case in cases),
+        "ran": ran,
+        "replayed": sum(case.replayed for case in cases),
+        "other_hours": summary.gpu_hours - sum(round(case.gpu_hours or 0.0, _DIGITS) for case in ran),
         "saving": repeated and repeated.text,
         "left_out": sum(group.cases for group in summary.left_out),
         "decision": accepted,
@@ -267,27 +101,50 @@ def _values(summary: Summary, cases: Sequence[CaseView]) -> dict[str, Any]:
             if tried.failure != "repeated"
         ],
         "by_id": {case.id: case for case in cases},
-        "unjudged": [case for case in cases if case.kind not in PACED],
         "versions": _alike(cases, lambda case: case.record.versions),
         "definitions": _alike(cases, lambda case: case.counted),
-        "columns": COLUMNS,
-        "html_name": HTML,
-        "slowest_shown": _SLOWEST,
-        "scaling_svg": _scaling_svg,
-        "heat_map": screening.heat_map,
-        "shade": screening.shade,
-        "node_signs": screening.SIGNS,
         "style": markup(style),
         "style_hash": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
     }
 
 
-def _rank(case: CaseView) -> int:
-    return _RANKS.index(case.kind)
+def _rank(case: CaseView) -> tuple[int, float]:
+    """The worst verdict first, and of its cases the one that is furthest off."""
+    deviation = case.record.deviation or 0.0
+    return _RANKS.index(case.kind), -deviation if case.kind is Kind.TOO_FAST else deviation
 
 
-def _scaling_svg(scaling: Scaling, number: int) -> str:
-    return markup(with_ids(scaling_svg(scaling), f"scaling-{number}-"))
+def _scaling_svg(scaling: Scaling, number: int, cases: Mapping[str, CaseView]) -> str:
+    records = {key: case.record for key, case in cases.items()}
+    return markup(with_ids(scaling_svg(scaling, records), f"scaling-{number}-"))
+
+
+def _remarks(scaling: Scaling, cases: Mapping[str, CaseView]) -> list[str]:
+    """What is to be said of each scale, such as why it has no point; "" if nothing."""
+    return [_remark(scale, cases.get(scale.case)) for scale in scaling.scales]
+
+
+def _remark(scale: Scale, case: CaseView | None) -> str:
+    if scale.waived:
+        return "waived"
+    if scale.why:
+        return "below the limit" if scale.limit else scale.why
+    if scale.tokens_per_second_per_gpu is not None:
+        return ""
+    return f"no point: {case.record.headline if case else 'the case was not run'}"
+
+
+_FIXED = {
+    "signs": SIGNS,
+    "marks": MARKS,
+    "columns": COLUMNS,
+    "html_name": HTML,
+    "scaling_svg": _scaling_svg,
+    "remarks_of": _remarks,
+    "heat_map": screening.heat_map,
+    "shade": screening.shade,
+    "node_signs": screening.SIGNS,
+}
 
 
 def _agreed(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -323,17 +180,20 @@ def _agreed(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _matrices(cases: Sequence[CaseView]) -> list[dict[str, Any]]:
-    """For each recipe its scales, in parts that fit a page, and its rows by (size, dtype): the cases by scale."""
+    """For each recipe its scales, and its rows by (size, dtype): the cases by scale."""
     groups: dict[str, dict[tuple[str, str], dict[int, CaseView]]] = {}
     for case in cases:
         recipe, size, dtype, gpus = case.parts
-        groups.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
-    matrices = []
-    for recipe, rows in groups.items():
-        scales = sorted({gpus for row in rows.values() for gpus in row})
-        parts = [scales[start : start + _SCALES] for start in range(0, len(scales), _SCALES)]
-        matrices.append({"recipe": recipe, "parts": parts, "rows": rows})
-    return matrices
+        if gpus:
+            groups.setdefault(recipe, {}).setdefault((size, dtype), {})[gpus] = case
+    return [
+        {
+            "recipe": recipe,
+            "scales": sorted({gpus for row in rows.values() for gpus in row}),
+            "rows": rows,
+        }
+        for recipe, rows in groups.items()
+    ]
 
 
 def _alike(

@@ -16,7 +16,7 @@ from plugins.base.svg import Svg, pixels
 from plugins.base.words import counted
 from plugins.record.baseline import Statistic
 from plugins.record.case import CaseRecord
-from plugins.record.summary import Scaling
+from plugins.record.summary import Scale, Scaling
 
 WIDTH, HEIGHT = 860, 300
 COLUMNS = 400
@@ -61,7 +61,7 @@ class _Graph:
         size = f'width="{_RIGHT - _LEFT}" height="{_BOTTOM - _TOP}"'
         self._svg.add(f'<defs><clipPath id="graph"><rect x="{_LEFT}" y="{_TOP}" {size}/></clipPath></defs>')
         self._path(f"M{_LEFT},{_TOP}V{_BOTTOM}H{_RIGHT}", _Look(_BLACK, 1))
-        for value in _ticks(*y):
+        for value in ticks(*y):
             at = self._place((x[0], value))[1]
             self._path(f"M{_LEFT - 4},{pixels(at)}H{_RIGHT}", _GRID)
             self._svg.text(_LEFT - 8, at + 4, f"{value:.6g}", "end")
@@ -90,10 +90,11 @@ class _Graph:
         points = [(0, seconds), (end, seconds)]
         self.line(name.partition(" ")[0], points, f"{name} {seconds:.4g} s", look)
 
-    def band(self, low: float, high: float) -> None:
-        """Shade what is between two values."""
-        bottom, top = (self._place((0, value))[1] for value in (low, high))
-        self._svg.rect(_LEFT, max(top, _TOP), _RIGHT - _LEFT, min(bottom, _BOTTOM) - max(top, _TOP), _SKY)
+    def band(self, corners: Sequence[Point], name: str) -> None:
+        """Shade what is between these corners."""
+        spots = " ".join(f"{pixels(x)},{pixels(y)}" for x, y in map(self._place, corners))
+        self._svg.add(f'<path d="M{spots}z" fill="{_SKY}" clip-path="url(#graph)"/>')
+        self.line("band", corners, name, _Look(_BLUE, 0.5))
 
     def text(self, x: float, text: str, *, top: bool) -> None:
         """Write a text at the upper or the lower side."""
@@ -127,11 +128,11 @@ class _Graph:
 _GRID = _Look("lightgray", 1, "3 4")
 
 
-def _ticks(low: float, high: float, least: float = 0.0) -> list[float]:
-    """Round values between two others, with `least` between them at least."""
-    power = 10.0 ** floor(log10((high - low) / _MOST_TICKS))
+def ticks(low: float, high: float, least: float = 0.0, most: int = _MOST_TICKS) -> list[float]:
+    """At most so many round values between two others, and one more, with `least` between them at least."""
+    power = 10.0 ** floor(log10((high - low) / most))
     steps = (power * factor for factor in (1, 2, 5, 10))
-    step = max(least, next(step for step in steps if (high - low) / step <= _MOST_TICKS))
+    step = max(least, next(step for step in steps if (high - low) / step <= most))
     return [step * number for number in range(ceil(low / step), floor(high / step) + 1)]
 
 
@@ -164,11 +165,10 @@ def steps_svg(record: CaseRecord, times: Mapping[int, float]) -> str:
     low, high = _range([seconds for index, seconds in points if index >= (last + 1) // 5] + [*edges])
     end = max(1, last)
     graph = _Graph(f"{record.id}: seconds a step", (-end / 50, end + end / 50), (low, high))
-    graph.across("step", {number: f"{number:g}" for number in _ticks(0, end, least=1)})
+    graph.across("step", {number: f"{number:g}" for number in ticks(0, end, least=1)})
     if band:
-        graph.band(band.fastest, band.slowest)
         corners = [(0, band.fastest), (end, band.fastest), (end, band.slowest), (0, band.slowest)]
-        graph.line("band", corners, f"band {band.fastest:.4g} to {band.slowest:.4g} s", _Look(_BLUE, 0.5))
+        graph.band(corners, f"band {band.fastest:.4g} to {band.slowest:.4g} s")
     # What is beyond the scale only has to leave it.
     far = 10 * high
     shown = [(index, min(seconds, far)) for index, seconds in thinned(points)]
@@ -198,10 +198,10 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, min(values) - room), max(values) + room
 
 
-def scaling_svg(record: Scaling) -> str:
-    """Plot tokens/s per GPU over GPUs, from zero: measured, published, and the limit if one is asked for.
+def scaling_svg(record: Scaling, cases: Mapping[str, CaseRecord]) -> str:
+    """Plot tokens/s per GPU over GPUs, from zero: measured, published with the band that passes, and the limit if one is asked for.
 
-    The distance between two scales is that of their logarithms.
+    `cases` are those of the run by their names. The distance between two scales is that of their logarithms.
     """
     scales = record.scales
     base = next((scale.tokens_per_second_per_gpu for scale in scales if scale.efficiency == 1), None)
@@ -214,11 +214,15 @@ def scaling_svg(record: Scaling) -> str:
         kind: [(log2(gpus), value) for gpus, value in points if value is not None]
         for kind, points in lines.items()
     }
-    most = max([value for points in drawn.values() for _, value in points], default=0.0)
+    edges = [edge for scale in scales if (edge := _edges(scale, cases.get(scale.case)))]
+    most = max([value for points in [*drawn.values(), *edges] for _, value in points], default=0.0)
     places = [log2(scale.gpus) for scale in scales]
     title = f"scaling of {record.recipe} {record.size} {record.dtype}: tokens/s per GPU"
     graph = _Graph(title, (places[0] - 0.1, places[-1] + 0.1), (0.0, max(1.1 * most, 1e-6)))
     graph.across("GPUs", {place: str(scale.gpus) for place, scale in zip(places, scales, strict=True)})
+    if edges:
+        upper, lower = zip(*edges, strict=True)
+        graph.band([*upper, *reversed(lower)], "band")
     looks = {
         "measured": _Look(_BLUE, mark="dot"),
         "published": _Look(_BLACK, dashes="6 4", mark="square"),
@@ -227,7 +231,20 @@ def scaling_svg(record: Scaling) -> str:
     for kind, points in drawn.items():
         if points:
             graph.line(kind, points, kind, looks[kind])
+    for scale in scales:
+        if scale.tokens_per_second_per_gpu is None:
+            case = cases.get(scale.case)
+            graph.text(log2(scale.gpus), case.verdict if case else "not run", top=False)
     return str(graph)
+
+
+def _edges(scale: Scale, record: CaseRecord | None) -> tuple[Point, Point] | None:
+    """Where the band ends at a scale, upwards and downwards; None if nothing is published for it."""
+    published = scale.published_tokens_per_second_per_gpu
+    if published is None or record is None or record.expected is None:
+        return None
+    place, (low, high) = log2(scale.gpus), record.expected.band
+    return (place, published * (1 + high / 100)), (place, published * (1 + low / 100))
 
 
 def with_ids(svg: str, prefix: str) -> str:

@@ -15,7 +15,7 @@ from plugins.judging.job_files import LogEnd
 from plugins.judging.judge import judge
 from plugins.judging.judgement import Judgement
 from plugins.logs import Log
-from plugins.record.job import REPLAY, Job, JobRef, JobState, Phase
+from plugins.record.job import REPLAY, REPLAYED, Job, JobRef, JobState, Phase
 from plugins.record.outcome import UNKNOWN_JOB, Outcome
 from plugins.record.verdict import Kind
 from plugins.sources.attribution import Attribution
@@ -50,7 +50,7 @@ def judge_job(
     assert job.log is not None
     case, gpu = candidate.case, candidate.gpu
     ref = JobRef(case.recipe, case.id, job.name, job.id or UNKNOWN_JOB)
-    state = JobState(Phase.SUCCEEDED, "REPLAYED")
+    state = JobState(Phase.SUCCEEDED, REPLAYED)
     ended = Job(
         ref=ref, backend=REPLAY, gpus=case.gpus, status="ended", state=state, attempts=job.restart + 1
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import sync_playwright
@@ -48,16 +49,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / page.HTML
 
 
-@pytest.mark.parametrize("width", [1100, 390])
-def test_nothing_is_wider_than_the_page(report: Path, width: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 1100, 390])
+def test_nothing_is_wider_than_the_page(
+    report: Path, width: int, scheme: Literal["light", "dark"], tmp_path: Path
+) -> None:
     program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     assert program, f"none of {', '.join(BROWSERS)} is installed: apt-get install {BROWSERS[0]}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        shown = browser.new_page(viewport={"width": width, "height": 900})
+        shown = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         shown.goto(report.as_uri())
         shown.screenshot(path=str(tmp_path / f"page-{width}.png"), full_page=True)
         assert shown.evaluate("() => document.documentElement.scrollWidth") == width
         assert shown.evaluate(_BEYOND) == []
         assert shown.evaluate(_SMALLEST) >= 11
+        # Also beside its name, a row of the picture leads to its case: the link of its name lies above it.
+        shown.locator(".paces .lane").last.click(force=True)
+        assert shown.url.endswith("#case-0")
         browser.close()

@@ -21,13 +21,15 @@ from fixtures.session.life import write_reports
 from plugins.judging.case_record import record_of
 from plugins.record.case import CaseRecord, Means
 from plugins.record.folder import STEPS, SUMMARY
-from plugins.record.job import Failure, Job, JobRef, Times
+from plugins.record.job import REPLAYED, Failure, Job, JobRef, Times
 from plugins.record.outcome import UNKNOWN_JOB
 from plugins.record.plan import Decision
-from plugins.record.summary import RunsSaved, Summary
-from plugins.record.verdict import Kind
+from plugins.record.summary import NO_SITE, RunsSaved, Summary
+from plugins.record.verdict import Kind, Outcome
 from plugins.reports import ci_files, page, plot
+from plugins.reports.case_view import SIGNS
 from plugins.reports.ci_files import ctrf
+from plugins.reports.gate import heading
 from plugins.reports.terminal import print_table
 from tests.unit import examples
 from tests.unit.reports import example_run
@@ -177,13 +179,15 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 def test_scaling_is_drawn_with_the_published_curve_and_the_limit(accepted: tuple[str, str]) -> None:
-    scaling = part(accepted[0], "scaling", "slowest")
-    for kind, points in (("measured", 2), ("published", 2), ("limit", 1)):
+    scaling = part(accepted[0], "scaling", "not-run")
+    for kind, points in (("measured", 2), ("published", 2), ("limit", 1), ("band", 4)):
         (path,) = re.findall(rf'<path[^>]*class="{kind}"[^>]*>', scaling)
         assert len(re.findall(r"[-\d.]+,[-\d.]+", path)) == points, kind
     # A loss of 3 % is no cliff.
     assert ">0</text>" in re.sub(r"\s+", "", scaling)
     assert "below the limit" in scaling
+    # The third scale has no point.
+    assert ">not run</text>" in scaling
 
 
 def test_the_verdicts_come_before_everything_but_the_decision(accepted: tuple[str, str]) -> None:
@@ -212,15 +216,15 @@ def test_the_worst_verdicts_come_first_each_with_a_sign(html: str) -> None:
     kinds = [
         kind for _, part in cases(html) for kind in Kind if f"because of {list(Kind).index(kind)}<" in part
     ]
-    assert kinds == list(page.SIGNS)
-    assert set(page.SIGNS) == set(Kind)
-    assert len(set(page.SIGNS.values())) == len(Kind)
+    assert kinds == list(SIGNS)
+    assert set(SIGNS) == set(Kind)
+    assert len(set(SIGNS.values())) == len(Kind)
 
 
 def test_every_case_with_figures_leads_to_a_log_and_names_its_job(folder: Path, html: str) -> None:
     for case_id, part in cases(html):
         number = [f"llama3/70b-fp8-{8 * 2**number}gpus" for number in range(len(Kind))].index(case_id)
-        if "<figure>" in part:
+        if "<figure" in part:
             assert f'<a href="{case_id}/log.txt">10{number}</a>' in part
         else:
             assert f"10{number}, no log" in part
@@ -250,11 +254,11 @@ def test_an_earlier_job_leads_to_its_log(html: str) -> None:
 
 
 def test_what_did_not_run_is_told_with_the_reason(html: str) -> None:
-    section = html[html.index('id="not-run"') : html.index('id="jobs"')]
-    words = Reader(f"<section {section[: section.index('</section>')]}</section>").text
-    assert "3 of llama3 left out: 4096 GPUs need 512 nodes" in words
+    words = Reader(html).text
+    assert "3 of llama3 4096 GPUs need 512 nodes" in words
+    assert "1 skipped , without a pace to compare: llama3/70b-fp8-2048gpus" in words
     for kind in (Kind.NO_BASELINE, Kind.SKIPPED, Kind.INFRASTRUCTURE):
-        assert f"{kind}: because of {list(Kind).index(kind)}" in words
+        assert f">because of {list(Kind).index(kind)}</td>" in part(html, "verdicts", "matrix")
 
 
 def test_the_gpu_hours_that_were_saved_are_told(tmp_path: Path) -> None:
@@ -373,15 +377,9 @@ def test_a_page_that_cannot_be_made_is_told(tmp_path: Path, capfd: pytest.Captur
 
 def test_no_sentence_says_more_than_the_run_did(tmp_path: Path) -> None:
     summary = example_run.make(tmp_path, (Kind.TOO_SLOW,))
-    for changes, words in (
-        ({"deviation": 1.0}, "No case is below its expected throughput."),
-        (
-            {"step_time": None, "expected": None, "deviation": None},
-            "No case was compared with an expected throughput.",
-        ),
-    ):
-        html, _ = rendered(example_run.changed(summary, **changes), tmp_path)
-        assert words in html
+    assert summary.cases[0].expected is not None
+    html, _ = rendered(example_run.changed(summary, step_time=None, expected=None, deviation=None), tmp_path)
+    assert "1 too slow</span>, without a pace to compare: " in html
     assert "2 runs, with the steady median and the published statistic of what was judged" in html
 
 
@@ -433,7 +431,8 @@ def test_the_caption_names_the_marks_that_are_drawn(
 def test_the_deviation_that_decides_is_told_everywhere(passed: Summary, tmp_path: Path) -> None:
     summary, off = example_run.changed(passed, deviation=-4.14), "-4.1 %"
     html, text = rendered(summary, tmp_path)
-    assert off in part(html, "matrix", "slowest")
+    assert off in part(html, "verdicts", "matrix")
+    assert off.removesuffix(" %") in part(html, "matrix", "not-run")
     assert f"| {off} |" in text
     assert f"| {off} |" in of_ci(summary)
     table = io.StringIO()
@@ -441,9 +440,72 @@ def test_the_deviation_that_decides_is_told_everywhere(passed: Summary, tmp_path
     assert off in table.getvalue()
 
 
-def test_a_matrix_of_many_scales_is_cut_in_parts(html: str) -> None:
-    rows = re.findall(r"<thead>.*?</thead>", part(html, "matrix", "slowest"))
-    assert [row.count(" GPUs") for row in rows] == [6, 3]
+def test_a_matrix_has_a_column_for_each_scale_and_a_number_in_each_cell(html: str) -> None:
+    matrix = part(html, "matrix", "not-run")
+    assert re.findall(r'scope="col">(\d+)<', matrix) == [str(8 * 2**number) for number in range(9)]
+    assert len(re.findall(r">[▼▲≈✗-] -0.4</a>", matrix)) == 5
+
+
+def paced(summary: Summary, **deviations: float) -> Summary:
+    """The summary with a case for each deviation in percent, all of the first case's verdict."""
+    first = summary.cases[0]
+    assert first.expected is not None
+    made = [
+        replace(
+            first,
+            id=f"llama3/70b-{name}-8gpus",
+            step_time=None if value is None else first.expected.step_time / (1 + value / 100),
+            steady_median=None,
+            deviation=value,
+        )
+        for name, value in deviations.items()
+    ]
+    return replace(summary, cases=tuple(made), totals={first.verdict: len(made)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"), [(Kind.TOO_SLOW, "bca"), (Kind.PASSED, "bca"), (Kind.TOO_FAST, "acb")]
+)
+def test_the_furthest_of_a_verdict_is_on_top(kind: Kind, order: str, tmp_path: Path) -> None:
+    summary = paced(example_run.make(tmp_path, (kind,)), a=300.0, b=-60.0, c=-7.0)
+    html, _ = rendered(summary, tmp_path)
+    assert "".join(re.findall(r'<th scope="row"><a[^>]*>llama3/70b-(.)-8gpus', html)) == order
+    # Two are beyond the axis: at its ends, with an arrow.
+    assert len(re.findall(r'<svg x="(?:1|99)\.0%" y="50%"><path d="[^"]*"/><path d="M-?9,', html)) == 2
+
+
+def test_the_hours_of_the_jobs_add_up_to_the_sum(passed: Summary, tmp_path: Path) -> None:
+    job = replace(passed.cases[0].job, started=0.0, ended=1000.0)
+    html, _ = rendered(replace(example_run.changed(passed, job=job), gpu_hours=12.5), tmp_path)
+    jobs = part(html, "jobs", "cases")
+    assert re.findall(r'class="number">(\d+\.\d+)</td>', jobs) == ["2.222", "10.278", "12.500"]
+
+
+def test_a_log_of_others_has_no_site_and_no_job(passed: Summary, tmp_path: Path) -> None:
+    judged = example_run.changed(passed, job=replace(passed.cases[0].job, state=REPLAYED))
+    for summary in (replace(judged, site="this-machine"), replace(judged, site=NO_SITE, gpu_hours=0.0)):
+        html, text = rendered(summary, tmp_path)
+        assert ", judged from logs, 1970" in html
+        assert ", judged from logs, 1970" in text
+        assert "this-machine" not in html
+        assert "1 case judged from logs" in html
+        assert REPLAYED not in html
+    assert ", site lab, 1970" in rendered(judged, tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "totals", "words"),
+    [
+        (Outcome.PASSED, {Kind.PASSED: 2}, "passed"),
+        (Outcome.NO_BASELINE, {Kind.PASSED: 2, Kind.NO_BASELINE: 1}, "2 passed, 1 no baseline, 1 not compared"),
+        (Outcome.NO_BASELINE, {Kind.NO_BASELINE: 1}, "nothing was decided"),
+        (Outcome.INFRASTRUCTURE, {Kind.PASSED: 2, Kind.LOST: 1}, "not passed: infrastructure"),
+    ],
+)  # fmt: skip
+def test_the_heading_says_what_was_shown(
+    outcome: Outcome, totals: dict[Kind, int], words: str, passed: Summary
+) -> None:
+    assert heading(replace(passed, outcome=outcome, totals=totals, uncompared=("x",))) == words
 
 
 @pytest.mark.parametrize(
