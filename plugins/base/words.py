@@ -77,6 +77,13 @@ def cut(text: str, longest: int = SHOWN) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
+def at_a_word(text: str, longest: int) -> str:
+    """The beginning of a long line up to the end of a word, with ` ...` behind it."""
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest - 3].rpartition(' ')[0].rstrip() or text[: longest - 4]} ..."
+
+
 def html_text(text: str) -> str:
     """A text in HTML or SVG, in which nothing is markup."""
     return html.escape(shown(text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import inspect
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from plugins.base.errors import ConfigError
 from plugins.base.words import SHOWN, cut, names_secret
@@ -116,13 +117,17 @@ def line_at(node: yaml.Node, keys: Sequence[Any]) -> int:
 
 def _explain(root: yaml.Node, model: type[BaseModel], item: dict[str, Any]) -> Mistake:
     keys, kind, value = item["loc"], item["type"], item["input"]
+    text = item["msg"].removeprefix("Value error, ")
+    # A rule of several keys begins with the one that it is about.
+    about, _, rule = text.partition(": ")
+    if kind == "value_error" and about in _known(model, keys):
+        keys, text = (*keys, about), rule
     parts = [str(key) for key in keys if key != _OF_A_KEY]
     name = cut(".".join(parts)) or "file"
     if kind == "extra_forbidden":
         return line_at(root, keys), f"{name}: unknown key; {meant(str(keys[-1]), _known(model, keys[:-1]))}"
     if kind == "missing":
         return line_at(root, keys[:-1]), f"{name}: missing; this key is required"
-    text = item["msg"].removeprefix("Value error, ")
     if kind == "model_type":
         text = f"expected keys with values ({', '.join(_known(model, keys))})"
     elif kind in _WORDS:
@@ -151,8 +156,6 @@ def _quotes(kind: str, value: object) -> str:
         is_short = re.fullmatch(r"[\w.+-]{1,40}", value)
         is_number = is_short and isinstance(yaml.safe_load(value), int | float)
         return " (write it without quotes)" if is_number else ""
-    if kind == "date_type" and isinstance(value, str):
-        return " (write it without quotes)"
     return ""
 
 
@@ -245,6 +248,19 @@ def _stated(text: str) -> str:
 
 Stated = Annotated[str, AfterValidator(_stated)]
 """A text that is not a placeholder."""
+
+GpuType = Annotated[Stated, AfterValidator(str.lower)]
+"""A type of GPU, such as `gb200`, in whatever letters it is written."""
+
+
+def _as_date(value: object) -> object:
+    with contextlib.suppress(ValueError):
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    return value
+
+
+Date = Annotated[date, BeforeValidator(_as_date)]
+"""`2027-01-31`, with or without quotes."""
 
 Day = Annotated[str, form(r"\d{4}-\d\d-\d\d", "a day such as 2026-11-23")]
 """`2026-11-21`, in quotes, because YAML has its own type for dates."""

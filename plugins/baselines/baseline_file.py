@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from plugins.base.errors import ConfigError
 from plugins.base.words import counted
-from plugins.base.yamlfile import Stated, Strict, load
+from plugins.base.yamlfile import GpuType, Stated, Strict, load
 from plugins.baselines.metrics import FlopsDefinition
 from plugins.recipes.models import Mlp
 from plugins.record.baseline import Recorded, Statistic, Tolerance
@@ -120,7 +120,7 @@ class Table(Strict):
 
     release: Stated
     also: list[Stated] = []
-    gpu: Stated
+    gpu: GpuType
     framework: Stated
     source: Stated
     statistic: str
@@ -181,7 +181,7 @@ class Lacking(Strict):
     """Cases for which no number was published, and the reason."""
 
     release: Stated
-    gpu: Stated
+    gpu: GpuType
     size: str
     dtype: str
     gpus: list[int]
@@ -232,7 +232,7 @@ class Accelerator(Strict):
 class AcceleratorFile(Strict):
     """`baselines/accelerators.yaml`."""
 
-    accelerators: dict[str, Accelerator]
+    accelerators: dict[GpuType, Accelerator]
 
 
 @lru_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from plugins.baselines.baseline_file import ACCELERATORS, Cell, Reference, Table
 from plugins.baselines.changes import shown
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import AgreedTolerance, ExpectedRange, Statistic, Tolerance
+
+# Two figures of a cell are of one run if they differ by less, as a share: people round them.
+_ROUNDED = 0.01
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,15 @@ class SiteNumbers:
             return f"{path} has one that does not count: {reason}" if reason else ""
         numbers = numbers_of(self.folder, case, gpu, case.gpus)
         expired = [old.cell.recorded.run for old in numbers if old.cell.recorded]
-        return f"{path} has one of run {expired[-1]}, which has expired" if expired else ""
+        if expired:
+            return f"{path} has one of run {expired[-1]}, which has expired"
+        key = (case.size, case.dtype, case.gpus)
+        others = [
+            f"{path} has one on {table.gpu} in release {table.release}, and this is {gpu} in release {case.release}"
+            for table in (load_baselines(path).tables if path.exists() else ())
+            if key in ((cell.size, cell.dtype, cell.gpus) for cell in table.cells)
+        ]
+        return others[0] if others else ""
 
     def _lapsed(self, number: Baseline, recipe: Recipe, case: Case) -> str:
         recorded = number.cell.recorded
@@ -106,7 +118,7 @@ class SiteNumbers:
             return "this very run recorded it"
         if recorded is not None and self.log and recorded.is_from(self.job, self.log):
             return f"run {recorded.run} recorded it from this very log"
-        return _unlike(number, recipe, case)
+        return _unlike(number, recipe, case) or _contradiction(number.cell, case)
 
 
 def find(
@@ -203,6 +215,18 @@ def _unlike(baseline: Baseline, recipe: Recipe, case: Case) -> str:
             f"{recipe.name}/{recipe.path.relative_to(recipe.folder)} runs {key} {ran[key]}; make them agree"
         )
     return unfit(baseline.statistic, case)
+
+
+def _contradiction(cell: Cell, case: Case) -> str:
+    """Why the step time and the tokens/s of a cell cannot both be so; "" if they can."""
+    if cell.step_time is None:
+        return ""
+    rate = case.tokens_per_step / cell.step_time
+    each = cell.tokens_per_second_per_gpu
+    for stated in (cell.tokens_per_second, each and each * case.gpus):
+        if stated is not None and not math.isclose(rate, stated, rel_tol=_ROUNDED):
+            return f"a step_time of {cell.step_time:g} s is {rate:,.0f} tokens/s, and it says {stated:,.0f}: correct one"
+    return ""
 
 
 def unfit(statistic: Statistic, case: Case) -> str:

@@ -189,8 +189,6 @@ def other_networks(processes: Iterable[Process], expected: str) -> Iterator[str]
     for process in processes:
         for network in process.unlike(expected):
             users[network].append(process)
-    if expected.lower().startswith("roce"):
-        expected += ", which NCCL calls IB"
     for network, using in sorted(users.items()):
         yield f"the network is {network}, not {expected}: {named(using)}"
 

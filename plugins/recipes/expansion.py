@@ -90,7 +90,10 @@ def load_recipe(
     if not groups:
         named = list(dict.fromkeys(name for group in file.cases for name in group.gpu))
         groups = [group for group in file.cases if named[0] in group.gpu]
-        unfit = f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}"
+        unfit = (
+            f"{file.recipe} release {file.release} runs nothing on {gpu}, only on {', '.join(named)}: set `gpu` in the site file, "
+            f"in the section of the backend, as replay: {{gpu: {named[0]}}} for logs"
+        )
     scales = sum(len(group.dtype) * len(group.gpus) for group in groups)
     scales += sum(len(model.gpus) for model in models)
     if scales * (1 + len(file.variants)) > MOST_CASES:

@@ -16,7 +16,7 @@ from plugins.base.yamlfile import Strict
 from plugins.record.baseline import ExpectedRange, Recorded
 from plugins.record.job import Failure, Job, Times, screened_node
 from plugins.record.lines import Moment, Part, part_of
-from plugins.record.verdict import Kind
+from plugins.record.verdict import STOPPED, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,3 +356,8 @@ class CaseRecord(Part):
     def node(self) -> str:
         """The node that the case screens; "" if it screens none."""
         return screened_node(self.id.partition("/")[2])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing else kept the case from its end than that its session was stopped."""
+        return self.headline.startswith(f"{Kind.INFRASTRUCTURE}: {STOPPED}")

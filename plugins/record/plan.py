@@ -1,6 +1,5 @@
 """The acceptance plan of a run: a YAML file on which buyer and vendor agree before the first job."""
 
-import datetime
 import hashlib
 import re
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from plugins.base.yaml_text import read_bytes
-from plugins.base.yamlfile import Stated, Strict, parse
+from plugins.base.yamlfile import Date, GpuType, Stated, Strict, parse
 from plugins.record.baseline import AgreedTolerance
 from plugins.record.job import node_names
 from plugins.record.verdict import Kind
@@ -38,7 +37,7 @@ class Waiver(Strict):
 
     reason: Stated
     agreed_by: Stated
-    until: datetime.date
+    until: Date
     """The last day (UTC), as 2027-01-31. The run must have begun by then, and the case's last job too."""
 
 
@@ -70,7 +69,7 @@ class Plan(Strict):
     nodes: list[Stated] = []
     """Nodes, or lists such as `"gpu[001-064]"`, in quotes: a case that passed must have run on each of them."""
 
-    gpu: Stated | None = None
+    gpu: GpuType | None = None
     """The type of GPU by whose numbers the cases are judged."""
 
     releases: dict[str, Stated] = {}

@@ -34,6 +34,12 @@ PACED = (Kind.PASSED, Kind.TOO_SLOW, Kind.TOO_FAST, Kind.NOISY)
 UNNAMED = "this-machine"
 """The site of a session without a site file."""
 
+STOPPED = "the session was stopped"
+"""Why a case did not end whose session was stopped, as by Ctrl-C."""
+
+NOTHING = "nothing to compare with"
+"""So begins why a case that ran has no baseline."""
+
 FAIL_IF = {"slower": ("slower",), "different": ("slower", "faster")}
 """What a comparison of two runs can fail for, by the choices of `--fail-if`."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TextIO
 
 from plugins.base.words import shown
 from plugins.record.case import CaseRecord
-from plugins.record.verdict import Kind
+from plugins.record.verdict import NOTHING, Kind
 
 # What passed, what needs a look, what is the cluster's pace, and what says nothing about it.
 _COLOURS = {
@@ -33,9 +34,11 @@ _GROUPS = (
     Kind.LOST,
     Kind.INFRASTRUCTURE,
 )
+_STOPPED = "stopped"
+_NUMBER = re.compile(r"[\d.,]+")
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU")
 # Those that a narrow terminal leaves out, the first one first.
-_EXPENDABLE = ("tokens/s", "steady", "MFU", "expected")
+_EXPENDABLE = ("tokens/s", "steady", "MFU", "expected", "s/step")
 
 
 def colour_of(verdict: str) -> str:
@@ -65,25 +68,42 @@ def print_table(
         if before not in (None, record.verdict):
             rows.append([])
         before = record.verdict
-        verdict = Text(row[1], style=colour_of(before))
+        verdict = Text(row[1], style="yellow" if record.stopped else colour_of(before))
         rows.append([verdict if index == 1 else row[index] for index in columns])
     console.print_rows((_COLUMNS[index] for index in columns), rows, _COLUMNS[2:], ("verdict",))
     # What is wrong with many cases is said with the first of them.
-    alike = Counter(r.headline for r in records if r.verdict is not Kind.PASSED or not r.step_time)
+    alike = Counter(_trouble(r) for r in records if r.verdict is not Kind.PASSED or not r.step_time)
     for record in records if details else ():
-        count = alike.pop(record.headline, 0)
+        count = alike.pop(_trouble(record), 0)
         if count:
             more = f" and {count - 1} more" if count > 1 else ""
-            file.write(shown(f"{record.id}{more}: {record.headline}\n"))
+            headline = record.headline
+            if record.stopped:
+                headline = f"{_STOPPED}:{headline.partition(';')[2]}"
+            file.write(shown(f"{record.id}{more}: {headline}\n"))
         for line in _details(record):
             file.write(shown(f"{record.id}: {line}\n"))
-    counts = Counter(record.verdict for record in records)
+    counts = Counter(map(_kind, records))
     against = sorted(filter(None, {_baseline(record) for record in records}))
     if against:
         console.print(f"judged against: {', '.join(against)}", style="dim")
     if any(record.remarks for record in records):
         console.print(f"* with remarks, {'above' if details else 'in the record'}", style="dim")
-    console.print(", ".join(f"{counts[kind]} {kind}" for kind in _GROUPS if counts[kind]), style="bold")
+    kinds = (*_GROUPS, _STOPPED)
+    console.print(", ".join(f"{counts[kind]} {kind}" for kind in kinds if counts[kind]), style="bold")
+
+
+def _kind(record: CaseRecord) -> str:
+    """What the terminal calls the verdict."""
+    return _STOPPED if record.stopped else str(record.verdict)
+
+
+def _trouble(record: CaseRecord) -> str:
+    """What is wrong with a case, without what differs between cases that have the same trouble."""
+    if record.verdict is Kind.NO_BASELINE:
+        reason = record.headline.partition(NOTHING)[2].replace(record.id.partition("/")[2], "")
+        return _NUMBER.sub("", reason)
+    return _NUMBER.sub("", record.headline) if record.stopped else record.headline
 
 
 def _details(record: CaseRecord) -> list[str]:
@@ -108,7 +128,7 @@ def _baseline(record: CaseRecord) -> str:
 
 
 def _verdict(record: CaseRecord) -> str:
-    return f"{record.verdict}{' *' if record.remarks else ''}"
+    return f"{_kind(record)}{' *' if record.remarks else ''}"
 
 
 def _figures(record: CaseRecord) -> list[str]:

@@ -82,10 +82,10 @@ def test_what_failed_what_passed_and_what_says_nothing_have_colours_of_their_own
 
 
 def test_quiet_is_one_line_for_each_case_and_quieter_is_none() -> None:
-    text = f"infrastructure: {'x' * 100}\n  mend: y"
+    text = f"infrastructure: no such partition {'x' * 100}\n  mend: y"
     for verbosity, terminal, lines in (
-        (-1, False, [f"llama3/a: infrastructure: {'x' * 100}"]),
-        (-1, True, [f"llama3/a: infrastructure: {'x' * 51}..."]),
+        (-1, False, [f"llama3/a: infrastructure: no such partition {'x' * 100}"]),
+        (-1, True, ["llama3/a: infrastructure: no such partition ..."]),
         (-2, False, []),
     ):
         shown, reporter = shown_by(verbosity, terminal=terminal)

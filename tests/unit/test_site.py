@@ -317,7 +317,7 @@ def test_a_name_that_is_misspelt_is_told_with_its_line(
 # The proxy's are in its table alone; a section that does not say it has a default of ours.
 @pytest.mark.parametrize(
     "text",
-    ["local: {gpu: h100}", "local: {gpu: cpu}", "local: {handicap: 2}", "replay: {}", "replay: {gpu: gb300}"],
+    ["local: {gpu: h100}", "local: {gpu: cpu}", "local: {handicap: 2}", "replay: {}", "replay: {gpu: GB300}"],
 )
 def test_a_gpu_that_a_table_or_a_data_sheet_has_is_known(tmp_path: Path, text: str) -> None:
     known(tmp_path, f"site: lab\n{text}\n")
@@ -325,7 +325,7 @@ def test_a_gpu_that_a_table_or_a_data_sheet_has_is_known(tmp_path: Path, text: s
 
 @pytest.mark.parametrize(
     ("gpu", "hint"),
-    [("H100", "did you mean 'h100'?"), ("h10", "did you mean 'h100'?"), ("tpu-v5p", "known here: b200, ")],
+    [("h10", "did you mean 'h100'?"), ("tpu-v5p", "known here: b200, ")],
 )
 def test_a_gpu_that_nobody_knows_is_refused(tmp_path: Path, gpu: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:

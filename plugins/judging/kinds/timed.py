@@ -24,7 +24,7 @@ from plugins.judging.verdicts import Verdict
 from plugins.logs import Log
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic, Tolerance
-from plugins.record.verdict import Kind
+from plugins.record.verdict import NOTHING, Kind
 
 BY_AGREED = "judged by the tolerance of the acceptance plan"
 """So begins the remark on such a tolerance."""
@@ -65,7 +65,7 @@ def _without_baseline(evidence: Evidence) -> Conclusion:
     reasons += f", {numbers.why_none}" if numbers.why_none else ""
     reason = (
         f"measured {measurement.step_time:.4g} s a step, {measurement.tokens_per_second:,.0f} tokens/s, "
-        f"{steadiness(measurement)}; nothing to compare with: baselines/{case.recipe}.yaml has no "
+        f"{steadiness(measurement)}; {NOTHING}: baselines/{case.recipe}.yaml has no "
         f"{replace(case, node='').id} of release {case.release} on {numbers.gpu}{reasons}{_beside_range(numbers, measurement)}"
     )
     stalls = stall_remarks(measurement, Tolerance())

@@ -56,7 +56,6 @@ def test_a_run_over_the_network_of_the_site_passes(network: str | None) -> None:
     [
         (start(), "Libfabric", "the network is IB/GDRDMA, not Libfabric: ranks 0 to 7 on gpu-00, ranks 8 to 15 on gpu-01,"),
         (start(sockets=(3,)), "IB", "the network is Socket, not IB: ranks 24 to 31 on gpu-03"),
-        (CHOSEN, "RoCE", "the network is IBext_v8, not RoCE, which NCCL calls IB: GPU 0 on gpu-00,"),
         (start().replace("via NET/IB/2/GDRDMA", "via NET/IB/2"), "IB/GDRDMA", "the network is IB, not IB/GDRDMA: rank 2 on gpu-00,"),
         (CHOSEN, "Libfabric", "the network is IBext_v8, not Libfabric: GPU 0 on gpu-00,"),
         (start().replace("NET/IB/", "NET/AWS Libfabric/"), "IB", "the network is AWS Libfabric/GDRDMA, not IB: "),
