@@ -59,8 +59,8 @@ SESSIONS = {
 }  # fmt: skip
 
 
-def run(name: str, folder: Path) -> dict[str, str]:
-    """Run a session. Returns each record by its path in the run's folder."""
+def session(name: str, folder: Path) -> support.Run:
+    """Run a session."""
     session = SESSIONS[name]
     results, site, plan = folder / "results", folder / "site.yaml", folder / "acceptance.yaml"
     arguments = [*session.arguments]
@@ -71,7 +71,12 @@ def run(name: str, folder: Path) -> dict[str, str]:
         site.write_text(f"site: lab\nslurm:\n  gpu: {session.gpu}\n")
         arguments += ["-p", "tests.golden.recorded", "--site", str(site)]
     environment = {"PACEMARK_GOLDEN": session.scenario, "PACEMARK_GOLDEN_RESULTS": str(results)}
-    finished = support.pacemark(*arguments, results=results, env=environment)
+    return support.pacemark(*arguments, results=results, env=environment)
+
+
+def run(name: str, folder: Path) -> dict[str, str]:
+    """Run a session. Returns each record by its path in the run's folder."""
+    finished = session(name, folder)
     files = sorted(path for pattern in RECORDS for path in finished.folder.glob(pattern))
     assert files, finished.out
     return {

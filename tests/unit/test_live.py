@@ -19,11 +19,12 @@ from plugins.base.console import fitting
 from plugins.base.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
 from plugins.record.case import CaseRecord
-from plugins.record.job import Job, JobRef
-from plugins.record.verdict import Kind
+from plugins.record.job import Job, JobRef, Phase
+from plugins.record.verdict import NOTHING, STOPPED, Kind
 from plugins.reports.terminal import colour_of, print_table
 from plugins.suite.judged import JUDGEMENT
 from plugins.suite.outcomes import VERDICT, pytest_runtest_makereport
+from tests.golden import sessions
 from tests.system.support import Run, pacemark
 from tests.unit import examples
 from tests.unit.fleet.test_progress import status
@@ -192,6 +193,27 @@ def test_a_narrow_terminal_leaves_out_what_is_needed_least(
     assert "…" not in row
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_word_of_a_live_row_is_cut(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    long = "megatron_bridge/qwen3-235b-a22b-tokendrop-fp8_cs-256gpus"
+    pending, held = replace(PENDING, reason=NO_NODE), replace(PENDING, phase=Phase.SUSPENDED, reason=PULL)
+    board = [
+        replace(status([10.6] * 31, try_number=2), key=long),
+        replace(status(state=pending, running=None), key=f"{long}-2"),
+        replace(status([10.6] * 31, state=held), key="llama3/a"),
+    ]
+    shown, reporter = shown_by(0, *board, width=width, terminal=True)
+    shown._draw(410.0)
+    shown._print(f"llama3/a: {NO_NODE}")
+    shown._close()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", " ", reporter._tw._file.getvalue())
+    words = {word for one in board for word in one.line(410.0).split()} | set(shown._total().split())
+    assert {*said.split()} - words <= {"...", "llama3/a:"}
+    assert said.count(long) >= 2
+
+
 def test_a_verdict_that_is_told_while_no_test_waits_begins_no_region() -> None:
     shown, reporter = shown_by(0, status([10.6] * 31), terminal=True)
     shown.tell("llama3/a", "passed", "passed: as it should be")
@@ -268,6 +290,36 @@ def test_the_last_table_has_a_group_for_each_verdict_and_what_failed_at_its_end(
     ]
 
 
+def test_what_was_stopped_and_what_has_no_baseline_is_said_once() -> None:
+    stopped = [
+        replace(
+            record(name, "infrastructure"), headline=f"infrastructure: {STOPPED}; job {number} was cancelled"
+        )
+        for number, name in enumerate("abc")
+    ]
+    alone = [
+        replace(
+            record(f"8b-{scale}gpus", "no baseline"),
+            step_time=1.0,
+            headline=f"no baseline: measured {scale} s; {NOTHING}: llama3.yaml has no 8b-{scale}gpus of b200",
+        )
+        for scale in (8, 16)
+    ]
+    lost = replace(stopped[0], id="llama3/d", headline=f"infrastructure: {STOPPED}; job 7 may still run")
+    file = io.StringIO()
+    print_table([*stopped, *alone, lost], file, 200, colour=False)
+    said = file.getvalue().splitlines()
+    assert [line.split()[1] for line in said if line.startswith("llama3/") and ": " not in line] == [
+        "no"
+    ] * 2 + ["stopped"] * 4
+    assert said[-4:] == [
+        "llama3/8b-8gpus and 1 more: no baseline: measured 8 s; nothing to compare with: llama3.yaml has no 8b-8gpus of b200",
+        "llama3/a and 2 more: stopped: job 0 was cancelled",
+        "llama3/d: stopped: job 7 may still run",
+        "2 no baseline, 4 stopped",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("width", "columns"), [(120, 8), (90, 7), (80, 6)])
 def test_the_last_table_fits_the_terminal(width: int, columns: int) -> None:
     made = record("405b-fp8-1024gpus", "infrastructure")
@@ -307,6 +359,19 @@ def test_a_quiet_session_is_a_line_for_each_case_and_the_table(tmp_path: Path) -
         f"llama3/{FIRST}",
     ]
     assert lines[-1].startswith("1 failed, 1 passed")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("stopped", r"to go on: pytest .*-k '70b and fp8 and \(256 or 512\)' .* --resume latest"),
+        ("no-baseline", "no baseline for 1 case: --record-baselines keeps what they measure as the site's own numbers"),
+    ],
+)  # fmt: skip
+def test_a_session_ends_with_what_to_do(tmp_path: Path, name: str, said: str) -> None:
+    out = sessions.session(name, tmp_path).out
+    assert len(re.findall(rf"^{said}$", out, re.MULTILINE)) == 1, out
+    assert "interrupted: the session was stopped" not in out
 
 
 def test_what_is_wrong_with_many_cases_is_said_once(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_another_scale_release_or_gpu_has_no_recorded_baseline(tmp_path: Path) -
         ("tp: 4", "tp: 8", "has one that does not count: the baseline was measured with tp 8, but llama3/recipe.yaml"),
         ("hidden: 8192", "hidden: 7680", "has one that does not count: the baseline was measured with hidden 7680, but"),
         ("mlp: gated", "mlp: gelu", "has one that does not count: the baseline was measured with mlp gelu, but"),
+        ("step_time: 1", "step_time: 2", "has one that does not count: a step_time of 2"),
         ("statistic: last", "statistic: mean:15-60", "has one that does not count: statistic mean:15-60 needs step 60"),
     ],
 )  # fmt: skip

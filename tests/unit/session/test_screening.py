@@ -151,7 +151,7 @@ def test_a_screening_is_replayed_with_its_own_case_and_nodes(tmp_path: Path) -> 
         nothing = "nothing was decided: of 3 cases none passed or failed; exit code 0, with --gate 13"
         assert (f"\n{nothing}\nrecord: " in result.out) == (state == "not judged")
         skipped = f"SKIPPED [{3 - list(unfit.values()).count('')}] suites/node/test_node.py:7"
-        assert f"{skipped}: skipped: the nodes are in the table\n" in result.out
+        assert f"{skipped}: skipped: they are in the table\n" in result.out
 
 
 @pytest.mark.parametrize(
