@@ -17,7 +17,7 @@ from fixtures.session.choosing import site_baselines_of
 from fixtures.session.ci import Gate
 from fixtures.session.opening import resume_run
 from fixtures.session.plugins import _place_allure
-from fixtures.session.requirements import require_nodes
+from fixtures.session.requirements import require_nodes, require_planned_nodes
 from fixtures.session.run import Run
 from fixtures.session.waiting import Waiting
 from plugins.base.errors import ConfigError
@@ -109,6 +109,21 @@ def test_if_the_cluster_tells_no_nodes_it_is_said_that_nobody_knows(
         "--exclude-nodes: kube tells no nodes, so nobody knows whether it has gpu017"
         in capfd.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lacks"), [(["gpu1", "gpu2", "gpu3"], ""), (["gpu2"], "gpu1, gpu3"), ([], "")]
+)
+def test_nodes_of_a_plan_that_are_not_there_are_an_error(nodes: list[str], lacks: str) -> None:
+    chosen: Any = SimpleNamespace(backend="kube", case=None)
+    backend: Any = SimpleNamespace(nodes=lambda _case: dict.fromkeys(nodes, ""))
+    agreed: Any = SimpleNamespace(plan=SimpleNamespace(nodes=["gpu[1-2]", "gpu3"]))
+    with (
+        contextlib.nullcontext()
+        if not lacks
+        else pytest.raises(ConfigError, match=f"kube has no node {lacks} for")
+    ):
+        require_planned_nodes(agreed, [chosen], {"kube": backend})
 
 
 @pytest.mark.parametrize(("nodes", "refused"), [(("b", "a"), False), ((), False), (("a",), True)])
