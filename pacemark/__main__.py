@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pacemark import bundle, judge, runs
+from pacemark import bundle, judge, runs, why
 from plugins.base.errors import ConfigError
 from plugins.base.words import shown
 from plugins.reports.checkout import VERSION
 
-_COMMANDS = {**judge.COMMANDS, **runs.COMMANDS, **bundle.COMMANDS}
+_COMMANDS = {**judge.COMMANDS, **why.COMMANDS, **runs.COMMANDS, **bundle.COMMANDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

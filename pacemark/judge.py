@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from platform import python_version
@@ -69,7 +69,8 @@ class Sight:
     stepless: list[str]
 
 
-def _judge_arguments(parser: argparse.ArgumentParser) -> None:
+def source_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is judged, and what the user says of it."""
     parser.add_argument(
         "paths",
         nargs="+",
@@ -85,6 +86,10 @@ def _judge_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--case", default="", metavar="CASE", help="the case of all jobs, or a part of its name"
     )
+
+
+def _judge_arguments(parser: argparse.ArgumentParser) -> None:
+    source_arguments(parser)
     parser.add_argument("--strict-last", action="store_true", help="let the published statistic alone decide")
     parser.add_argument("--json", action="store_true", help="print the record as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
@@ -93,12 +98,8 @@ def _judge_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    registry = Registry(PUBLISHED)
-    asked = Asked(options.gpu, options.release, options.case)
-    attributor = Attributor(registry.candidates, registry, asked)
-    _require_known(attributor, registry, asked)
     _require_pages(options.html, options.junit)
-    sight = _look(options.paths, attributor, registry, strict_last=options.strict_last)
+    sight = look(options, strict_last=options.strict_last)
     summary = _summary(sight, options)
     if options.html:
         write_whole(options.html, _page(sight, summary))
@@ -138,14 +139,20 @@ def _require_pages(*paths: Path | None) -> None:
             raise ConfigError(f"{path}: is a folder or the name of a log: name a file such as report.html")
 
 
-def _look(paths: Sequence[str], attributor: Attributor, registry: Registry, *, strict_last: bool) -> Sight:
-    """Read all sources, and judge their jobs."""
-    if "" in paths:
+def look(
+    options: argparse.Namespace, opened: Callable[[str], Source] = Source, *, strict_last: bool = False
+) -> Sight:
+    """Read all sources of `source_arguments`, as `opened` opens them, and judge their jobs. Raises ConfigError."""
+    registry = Registry(PUBLISHED)
+    asked = Asked(options.gpu, options.release, options.case)
+    attributor = Attributor(registry.candidates, registry, asked)
+    _require_known(attributor, registry, asked)
+    if "" in options.paths:
         raise ConfigError("a path is empty: name a log, a folder or an archive")
     judgements: list[tuple[str, Attribution, Judgement]] = []
     sight = Sight([], {}, {}, {}, [])
-    for path in dict.fromkeys(map(os.path.normpath, paths)):
-        source = Source(path)
+    for path in dict.fromkeys(map(os.path.normpath, options.paths)):
+        source = opened(path)
         for attribution in _reported(list(map(attributor.of, read_jobs(source)))):
             job, place = attribution.job, _place(path, attribution.job.name)
             if job.is_stepless and not job.id and not job.record and place != path:
@@ -254,17 +261,23 @@ def _print(sight: Sight, summary: Summary, file: TextIO) -> None:
         print_table(summary.cases, file, width, colour=file.isatty())
     for judged in sight.judged:
         file.write(_line(f"{judged.id}: {how_known(judged.attribution)}"))
+    assert summary.exit_code is not None
+    print_rest(sight, summary.exit_code, file)
+
+
+def print_rest(sight: Sight, status: int, file: TextIO) -> None:
+    """Print what was found beside the jobs that were judged."""
     groups = {"no published pace": sight.others, "not judged": sight.questions, "not read": sight.unread}
     for words, group in groups.items():
         for name, reason in group.items():
             file.write(_line(f"{words}: {_short(name)}: {reason}"))
-    if not (summary.cases or sight.questions or sight.unread):
+    if not (sight.judged or sight.questions or sight.unread):
         file.write("no log of a training run was found\n")
     if sight.stepless:
         file.write(_line(f"no training step: {first_of(list(map(_short, sight.stepless)), 3)}"))
     unknown = len(sight.questions) + len(sight.unread)
     if unknown:
-        file.write(f"{counted(unknown, 'file')} without a verdict: exit code {summary.exit_code}\n")
+        file.write(f"{counted(unknown, 'file')} without a verdict: exit code {status}\n")
 
 
 def _line(text: str) -> str:

@@ -212,6 +212,8 @@ def load_baselines(path: Path) -> BaselineFile:
 
 
 ACCELERATORS = "accelerators.yaml"
+NO_TABLES = (ACCELERATORS, "causes.yaml", "infrastructure.yaml")
+"""The files beside the tables of recipes."""
 
 
 class Accelerator(Strict):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plugins.base.errors import ConfigError
-from plugins.baselines.baseline_file import ACCELERATORS, Cell, Reference, Table, load_baselines
+from plugins.baselines.baseline_file import NO_TABLES, Cell, Reference, Table, load_baselines
 from plugins.baselines.changes import shown
 from plugins.recipes.cases import Case, Recipe
 from plugins.record.baseline import AgreedTolerance, ExpectedRange, Statistic, Tolerance
@@ -165,7 +165,7 @@ def references(folder: Path, case: Case, gpu: str) -> tuple[Reference, ...]:
 
 def gpus_of_tables(folder: Path) -> set[str]:
     """The types of GPU of all tables in this folder."""
-    paths = [path for path in folder.glob("*.yaml") if path.name != ACCELERATORS]
+    paths = [path for path in folder.glob("*.yaml") if path.name not in NO_TABLES]
     return {table.gpu for path in paths for table in load_baselines(path).tables}
 
 

@@ -55,7 +55,7 @@ def judge_job(
         ref=ref, backend=REPLAY, gpus=case.gpus, status="ended", state=state, attempts=job.restart + 1
     )
     outcome = Outcome(gpu, _NOWHERE / case.recipe / case.id, Path(source) / job.name, ended)
-    per_node = 4 if gpu.startswith("gb") else 8
+    per_node = candidate.gpus_per_node
     choice = Choice(release=case.release, gpu=gpu, gpus_per_node=per_node, strict_last=strict_last)
     setting = Setting(candidate.recipe, choice, baselines)
     judgement = judge(read_evidence(case, outcome, setting, _InMemory(job.log)))

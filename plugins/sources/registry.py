@@ -31,6 +31,10 @@ class Candidate:
         return f"{self.case.key} of {self.case.release} on {self.gpu}"
 
     @property
+    def gpus_per_node(self) -> int:
+        return 4 if self.gpu.startswith("gb") else 8
+
+    @property
     def names_scale(self) -> bool:
         """Whether the paths of its logs name the number of GPUs. If not, one of them may be of any case."""
         return "{gpus}" in (self.recipe.file.replay or "")

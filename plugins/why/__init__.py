@@ -1,0 +1,1 @@
+"""Why a run is slower than its published cell: what differs, and what such a difference has cost elsewhere. Pure."""
