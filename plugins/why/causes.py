@@ -60,10 +60,6 @@ class Need(Strict):
     least: Version | None = None
     below: Version | None = None
 
-    @property
-    def has_test(self) -> bool:
-        return (self.matches, self.least, self.below) != (None, None, None)
-
     def met_by(self, value: str) -> bool:
         if self.matches is not None:
             return self.matches.fullmatch(value) is not None

@@ -82,7 +82,11 @@ def _met(need: Need, facts: Mapping[str, Fact], published: Mapping[str, _Publish
     for fact in (facts[name] for name in need.fact if name in facts):
         cell = published.get(fact.name)
         has_too = cell is not None and not cell.least and cell.agrees(fact)
-        if not has_too and (cell or need.has_test) and any(map(need.met_by, fact.values)):
+        if (
+            not has_too
+            and (cell or need.matches or need.least or need.below)
+            and any(map(need.met_by, fact.values))
+        ):
             return fact
     return None
 

@@ -93,6 +93,9 @@ def test_an_installed_wheel_judges_a_log(installed: Path, tmp_path: Path) -> Non
     judged = _run(installed, tmp_path, "pacemark", "judge", "log.out", *case, "--html", "report.html")
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert "llama3/70b-fp8-512gpus  passed" in judged.stdout
+    told = _run(installed, tmp_path, "pacemark", "why", "log.out", *case)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "not readable here: " in told.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.out", "report.html"]
 
 
