@@ -126,7 +126,11 @@ PLANTED: dict[str, tuple[Run, dict[str, Any]]] = {
         {"of": QWEN},
     ),
     "Python collects garbage whenever it likes": (Run(LLAMA, words=["train.manual_gc=False"]), {"words": ["train.manual_gc=True"]}),
-    "NCCL sends to other rails through no neighbour (PXN)": (Run(QWEN, [variable("NCCL_PXN_DISABLE", "1")]), {"of": GPT3}),
+    "NCCL sends nothing through a neighbour (PXN) between two GPUs": (
+        Run(QWEN, [variable("NCCL_P2P_PXN_LEVEL", "0")]),
+        {"of": ONE_NODE},
+    ),
+    "NCCL sends nothing through a neighbour (PXN)": (Run(QWEN, [variable("NCCL_PXN_DISABLE", "1")]), {"of": GPT3}),
     "the network does not reach the GPUs' memory": (
         Run(QWEN, [info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")]),
         {"lines": [info("NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'")]},

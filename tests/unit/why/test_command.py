@@ -39,7 +39,7 @@ def test_two_jobs_are_told_each_by_itself(tmp_path: Path, capsys: pytest.Capture
     assert (qwen["id"], qwen["verdict"]) == ("qwen3/30b-mxfp8-8gpus", "passed")
     assert [(row["evidence"], row["this_run"], row["read_from"]) for row in qwen["rows"]] == [
         ("A", "--cuda_graph_impl none", "llmb-config_4702.yaml"),
-        ("A", "NCCL_PXN_DISABLE 1", "the log"),
+        ("C", "NCCL_PXN_DISABLE 1", "the log"),
     ]
     assert {"NCCL", "NCCL_NVLS_ENABLE"} <= set(qwen["agree"])
     assert "driver" in qwen["unread"]
