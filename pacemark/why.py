@@ -100,9 +100,10 @@ def _print(judged: Judged, comparison: Comparison, file: TextIO) -> None:
     lines = [f"{row.what}: {row.mend} ({row.source})" for row in rows if row.mend]
     unread = f"; not readable here: {first_of(comparison.unread, _MOST_UNREAD)}" if comparison.unread else ""
     lines.append(f"{counted(len(comparison.agree), 'fact')} agree{unread}")
-    if record.off is not None and record.verdict is Kind.TOO_SLOW and any(row.evidence for row in rows):
+    gap = record.deviation
+    if gap is not None and record.verdict is Kind.TOO_SLOW and any(row.evidence for row in rows):
         lines.append(
-            f"the whole gap is {-record.off:.1f} %: prices are of other runs, promise nothing, and do not add up"
+            f"the whole gap is {-gap:.1f} %: prices are of other runs, promise nothing, and do not add up"
         )
     file.write(_line(f"{judged.id}: {record.headline}") + "\n")
     if rows:
