@@ -99,7 +99,6 @@ REFUSED = "sacct: error: Unable to contact slurmdbd: Connection refused\n"
     "answer",
     [
         Answer(1, "", REFUSED),
-        Answer(1, "", "sacct: error: Failed to access munge.socket.2: No such file or directory\n"),
         Answer(124, "", ""),
         # A prologue's own words are not sacct's.
         Answer(1, "", f"bash: module: command not found\n{REFUSED}"),
@@ -131,12 +130,10 @@ JOBS = [job(number) for number in range(100, 600)]
 @pytest.mark.parametrize(
     ("state", "then"),
     [
-        ("PENDING", []),
         ("RUNNING", []),
         ("COMPLETED", []),
         # sacct, which does not ask the controller, tells by whom it was cancelled, and sinfo of its nodes.
         ("CANCELLED", ["sacct", "sinfo"]),
-        ("FAILED", ["sacct", "sinfo"]),
     ],
 )
 def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str]) -> None:
@@ -152,12 +149,6 @@ def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str])
     if state not in ("PENDING", "RUNNING"):
         assert tools.controller.times(JOBS[7]) == ClusterTimes(started=NOW, ended=NOW + 500)
     assert tools.started == []
-
-
-def test_500_jobs_are_cancelled_by_one_squeue_and_one_scancel(tools: Tools) -> None:
-    tools.lists(*(row(each, "PENDING") for each in JOBS), mine=True)
-    cancel(tools.login, tools.controller, JOBS)
-    assert tools.started == ["squeue", "scancel"]
 
 
 def test_a_job_that_was_listed_is_gone_once_a_whole_list_lacks_it(tools: Tools) -> None:
@@ -322,8 +313,7 @@ def test_no_other_tool_tells_that_a_job_is_gone_which_slurm_may_have_renamed(too
     tools.cannot_say("squeue does not list job 17")
 
 
-@pytest.mark.parametrize("bound", [10.0, 20.0, 60.0])
-@pytest.mark.parametrize("jobs", [1, 8])
+@pytest.mark.parametrize(("bound", "jobs"), [(10.0, 8), (60.0, 1)])
 def test_a_controller_that_hangs_takes_no_longer_than_the_bound_of_a_cancellation(
     monkeypatch: pytest.MonkeyPatch, bound: float, jobs: int
 ) -> None:
