@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ import pytest
 from fixtures.backends.base import ClusterTimes, LogPlace
 from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs, objects, watched
-from fixtures.backends.kubernetes.api import Api, Refused
+from fixtures.backends.kubernetes.api import Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kueue import Admissions
@@ -25,7 +23,6 @@ from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import aks, examples, kubeapi
 from tests.unit.kubeapi import JOBS, MAPS, PODS, Object
-from tests.unit.kubelet import Kubelet
 
 NAME = "run.llama3_gke-70b-fp8-128gpus"
 JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME, "pm-1", "runs", uid="uid-1")
@@ -155,13 +152,6 @@ def test_a_secret_by_its_name_is_sent_and_not_shown(cluster: Cluster) -> None:
     assert piece.data == b"Pod on pm-1-0 is running\nwandb: " + b"*" * len(secret) + b" loc\n"
 
 
-def test_a_head_that_is_gone_is_known_by_the_recipe(cluster: Cluster) -> None:
-    cluster.log = HEAD.replace("running", "exiting")
-    place = cluster.backend.read_log(JOB, LogPlace(), ()).place
-    assert "the kubelet rotated the first lines of pod pm-1-0 away unread" in place.gap
-    assert place.gap in cluster.backend.log_trouble(JOB, place)
-
-
 def test_a_log_that_has_more_is_asked_for_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not read before the kubelet rotates it away is lost; any other log has its share of requests."""
     lines = [f"2026-11-21T09:{number // 60:02d}:{number % 60:02d}Z {'x' * 400}\n" for number in range(3000)]
@@ -191,42 +181,6 @@ def test_a_log_of_a_container_that_was_started_again_was_not_rotated(cluster: Cl
     assert (
         "the kubelet rotated the log of pod pm-1-0 away" in cluster.backend.read_log(JOB, place, ()).place.gap
     )
-
-
-def taken(backend: KubernetesBackend, place: LogPlace, last: str) -> tuple[LogPlace, str]:
-    """What comes until this line, and how far that is."""
-    text, deadline = "", time.monotonic() + 60
-    while not text.endswith(f"{last}\n"):
-        assert time.monotonic() < deadline, text
-        piece = backend.read_log(JOB, place, ())
-        place, text = piece.place, text + piece.data.decode()
-        time.sleep(0.005)
-    return place, text
-
-
-def test_a_pod_that_takes_another_ones_place_is_followed_from_its_beginning(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(module, "Api", Api)
-    cluster.has_job({})
-    with contextlib.closing(Kubelet()) as kubelet:
-        backend = session(kubeconfig=str(kubeapi.kubeconfig(tmp_path / "config", kubelet.url)))
-        kubelet.say("Pod on pm-1-0 is running")
-        kubelet.say("step 1")
-        place, _ = taken(backend, LogPlace(), "step 1")
-        kubelet.say("step 2")
-        assert kubelet.wait(1)
-        cluster.has_pods(pod("pm-1-1", labels={**LABELS, "jobset.sigs.k8s.io/restart-attempt": "1"}))
-        # What the first one said is its own, and nothing of the next one's is taken for it.
-        place, _ = taken(backend, place, "step 2")
-        piece = backend.read_log(JOB, place, ())
-        assert (piece.data, piece.place.attempt) == (b"", 2)
-        kubelet.rotate()
-        kubelet.say("Pod on pm-1-1 is running")
-        place, text = taken(backend, piece.place, "Pod on pm-1-1 is running")
-        assert (place.file, place.gap, text) == ("pm-1-1", "", "Pod on pm-1-1 is running\n")
-        backend.close()
-        assert kubelet.wait(0)
 
 
 # Whose a job and its pods are

@@ -16,6 +16,7 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
+from fixtures.backends.replay import LogFinder
 from fixtures.backends.section import Workload
 from plugins.base.yaml_text import Loader
 from tests.unit import aks, examples, facts, gke
@@ -25,42 +26,24 @@ CHARTS = Path(__file__).parents[2] / "charts"
 DOCUMENT = examples.ROOT / "docs" / "dev" / "kubernetes.md"
 Object = dict[str, Any]
 GKE_FACTS = {
-    "env GLOO_SOCKET_IFNAME": "eth0",
     "env MASTER_ADDR": "NAME-workload-0-0.NAME",
-    "env NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices",
-    "env OMP_NUM_THREADS": "12",
     "configuration model.tensor_model_parallel_size": "4",
-    "pods: dnsPolicy": "ClusterFirstWithHostNet",
-    "pods: metadata.annotations.gke-gcsfuse/memory-limit": "0",
-    "pods: metadata.annotations.kueue.x-k8s.io/podset-preferred-topology": "kubernetes.io/hostname",
-    "pods: nccl-plugin-installer env NCCL_BUILD_TYPE": "221",
     "pods: tcpxo-daemon runs /fts/entrypoint_rxdm_container.sh --num_hops=2 --num_nics=8 --uid= --alsologtostderr": "yes",
-    "pods: tolerations.0.key": "nvidia.com/gpu",
     "pods: training-data-downloader runs gcloud storage rsync --recursive gs://nemo-megatron-demo/training-data/tokenized/bpe2gpt/wikipedia/ /ssd/.cache/": "yes",
     "pods: workload has at /dev/shm": "emptyDir medium: Memory, sizeLimit: 250Gi",
-    "pods: workload.image": "europe-west4-docker.pkg.dev/my-project/gpu/nemo_workload:24.07",
     "pods: workload.resources.limits.nvidia.com/gpu": "8",
-    "pods: workload.securityContext.privileged": "true",
     "spec.failurePolicy.maxRestarts": "0",
     "spec.replicatedJobs.workload.template.spec.completions": "16",
-    "spec.suspend": "true",
-    "torchrun --nnodes": "16",
     "torchrun program": "/opt/NeMo/examples/nlp/language_modeling/megatron_gpt_pretraining.py",
 }
 AKS_FACTS = {
-    "env CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "env NCCL_TOPO_FILE": "/etc/ndv5-topo.xml",
     "pods: pytorch has at /data": "persistentVolumeClaim claimName: shared-storage-pvc",
     "pods: pytorch has at /scripts": "configMap defaultMode: 493, files: train_megatron.sh, readOnly: true",
-    "pods: pytorch.image": "ghcr.io/azure/ai-infrastructure-on-azure/megatron-lm:latest",
-    "pods: pytorch.resources.limits.nvidia.com/gpu": "8",
     "pods: pytorch.resources.requests.rdma/ib": "8",
-    "pods: pytorch.securityContext.capabilities.add.0": "IPC_LOCK",
-    "pods: pytorch.securityContext.privileged": "true",
     "spec.pytorchReplicaSpecs.Worker.replicas": "1",
     "torchrun --global-batch-size": "32",
     "torchrun --rdzv_endpoint": "NAME-master-0:23456",
-    "torchrun --use-distributed-optimizer": "given",
     "torchrun program": "/megatron-lm/pretrain_gpt.py",
 }
 Difference = dict[str, tuple[str | None, str | None]]
@@ -174,3 +157,157 @@ def test_what_matters_is_among_the_facts(tmp_path: Path) -> None:
     assert {name: found.get(name) for name in GKE_FACTS} == GKE_FACTS
     found = of_aks(tmp_path / "aks", chart("gpt3_aks"))
     assert {name: found.get(name) for name in AKS_FACTS} == AKS_FACTS
+
+
+# Llama 3 70B on GKE: its documents, and its launcher, run by bash
+
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+IDS = [f"70b-{dtype}-{gpus}gpus" for dtype in ("fp8", "bf16") for gpus in (128, 256, 512)]
+
+
+# Cases and numbers
+
+
+# The documents
+
+
+def test_the_documents_are_the_golden_ones() -> None:
+    text = gke.shown(gke.made())
+    assert text == (GOLDEN / "llama3_gke-70b-fp8-512gpus.yaml").read_text()
+    assert list(yaml.load_all(text, Loader)) == gke.made()
+
+
+def test_another_case_differs_in_this_alone() -> None:
+    one, other = dict(gke.leaves(gke.made())), dict(gke.leaves(gke.made("70b-bf16-128gpus", queue="")))
+    pods = ".1.spec.replicatedJobs.workload.template.spec"
+    container = f"{pods}.template.spec.containers.workload"
+    differ = {path for path in one | other if one.get(path) != other.get(path)}
+    topology = f"{pods}.template.metadata.annotations.kueue.x-k8s.io/podset-preferred-topology"
+    assert {path: other.get(path) for path in differ} == {
+        f"{pods}.parallelism": 16,
+        f"{pods}.completions": 16,
+        topology: None,
+        f"{container}.env.WORLD_SIZE.value": "128",
+        f"{container}.env.NNODES.value": "16",
+        f"{container}.args.1": "model.fp8=false",
+        f"{container}.args.2": "model.fp8_hybrid=false",
+    }
+
+
+def test_the_file_is_the_default_case_for_whoever_applies_it_by_hand() -> None:
+    case = gke.made("70b-fp8-128gpus", name="llama3-gke", queue="", image="IMAGE", bucket="bucket")
+    one, other = dict(gke.leaves(gke.untouched())), dict(gke.leaves(case))
+    differ = {path.rpartition(".")[2] for path in one | other if one.get(path) != other.get(path)}
+    assert differ == {"namespace", "image", "bucketName"}
+
+
+# Logs that exist
+
+
+DLLOGGER = "dllogger/rank-0/dllogger.json"
+
+
+@pytest.mark.parametrize(
+    ("path", "job"),
+    [
+        # A bucket whose jobs are Pacemark's, with the case in their names.
+        (f"nemo-experiments/pmk-1-70b-fp8-128gpus/{DLLOGGER}", "pmk-1-70b-fp8-128gpus"),
+        # Jobs of the chart, in folders that somebody named.
+        (f"monday-70b-fp8-128gpus/{DLLOGGER}", "monday-70b-fp8-128gpus"),
+        ("70b-fp8-128gpus/me-llama-3-70b-nemo-x7k2-workload-0-0-abcde.log", "70b-fp8-128gpus"),
+    ],
+)
+def test_a_log_is_found_by_the_case_in_its_path(tmp_path: Path, path: str, job: str) -> None:
+    others = [
+        f"nemo-experiments/pmk-1-70b-bf16-128gpus/{DLLOGGER}",
+        f"nemo-experiments/me-llama-3-70b-nemo-x7k2/{DLLOGGER}",
+        path.replace("rank-0", "rank-1").replace("-0-0-", "-0-1-"),
+        "pmk-1-70b-fp8-128gpus-workload-0-0-x7k2p.txt",
+    ]
+    for name in (path, *others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("DLL ")
+    recipe, case = examples.recipe_named("llama3_gke"), examples.case("70b-fp8-128gpus", "llama3_gke")
+    log = LogFinder(recipe, tmp_path).find(case)
+    assert (log.path, log.job) == (tmp_path / path, job)
+
+
+# What is run
+
+
+def nested(config: dict[str, Any], path: str) -> Any:
+    for key in path.split("."):
+        config = config[key]
+    return config
+
+
+@pytest.mark.parametrize("case_id", IDS)
+def test_the_configuration_is_that_of_the_case(case_id: str) -> None:
+    case, found = examples.case(case_id, "llama3_gke"), gke.made(case_id)
+    config = yaml.load(found[0]["data"]["nemo-config.yaml"], Loader)
+    for argument in gke.workload(found)["args"]:
+        place, _, value = argument.partition("=")
+        group, _, key = place.rpartition(".")
+        assert key in nested(config, group), "an override of a key that is not there"
+        nested(config, group)[key] = yaml.safe_load(value)
+    model = config["model"]
+    assert {
+        "sequence_length": model["data"]["seq_length"],
+        "layers": model["num_layers"],
+        "tp": model["tensor_model_parallel_size"],
+        "pp": model["pipeline_model_parallel_size"],
+        "cp": model["context_parallel_size"],
+        "vp": model["virtual_pipeline_model_parallel_size"],
+        "mbs": model["micro_batch_size"],
+        "gbs": model["global_batch_size"],
+    }.items() <= case.configuration().items()
+    assert (model["hidden_size"], model["ffn_hidden_size"]) == (case.model.hidden, case.model.ffn)
+    heads = (model["num_attention_heads"], model["num_query_groups"])
+    assert heads == (case.model.heads, case.model.query_groups)
+    assert model["encoder_seq_length"] == case.sequence_length
+    assert (model["fp8"], model["fp8_hybrid"]) == ((case.dtype == "fp8"),) * 2
+    assert (config["trainer"]["max_steps"], config["trainer"]["devices"]) == (case.steps, 8)
+    # What would spoil the timing.
+    assert model["nsys_profile"]["enabled"] is False
+    assert config["exp_manager"]["create_checkpoint_callback"] is False
+    assert config["trainer"]["val_check_interval"] > case.steps
+    assert config["exp_manager"]["log_step_timing"] is True
+
+
+def test_its_log_begins_as_the_recipe_says_and_tells_the_driver(tmp_path: Path) -> None:
+    lines = gke.Pod(tmp_path, gke.made("70b-bf16-128gpus", name="short")).run(0).stdout.splitlines()
+    manifest = examples.recipe_named("llama3_gke").file.manifest
+    assert re.fullmatch(str(manifest and manifest.log_begins), lines[0])
+    assert "node the-pod, GPUs and driver: 3 NVIDIA H100 80GB HBM3, 550.144.03" in lines
+    assert lines[-2:] == ["Training completed", "Pod on the-pod is exiting"]
+
+
+def test_the_sites_arguments_come_last_and_as_they_are(tmp_path: Path) -> None:
+    arguments = [
+        "model.data.data_prefix=[1.0, /a b/*]",
+        "+model.x='$(touch pwned) `touch pwned`; touch pwned'",
+        '~y="${HOME}"',
+        "empty=",
+    ]
+    pod = gke.Pod(tmp_path, gke.made("70b-bf16-128gpus", arguments=arguments))
+    assert pod.run().returncode == 0
+    fixed = ["trainer.max_steps=50", "model.fp8=false", "model.fp8_hybrid=false"]
+    assert pod.torchrun[18:] == [*fixed, *arguments]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("argument", ["trainer.max_steps", "a=b=c"])
+def test_an_override_without_exactly_one_separator_is_refused(tmp_path: Path, argument: str) -> None:
+    pod = gke.Pod(tmp_path, gke.made(arguments=["a=1", argument]))
+    done = pod.run()
+    assert done.returncode == 1
+    assert f"Invalid config override: {argument}\nusage: " in done.stdout
+    assert "torchrun" not in pod.files
+
+
+def test_the_exit_status_of_torchrun_is_passed_on(tmp_path: Path) -> None:
+    done = gke.Pod(tmp_path, gke.made()).run(TORCHRUN_ENDS="137")
+    assert done.returncode == 137
+    assert "Training failed: torchrun ended with status 137\nPod on the-pod is exiting\n" in done.stdout
+    assert "Training completed" not in done.stdout

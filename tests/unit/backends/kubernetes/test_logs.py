@@ -162,18 +162,6 @@ def test_a_kubelet_that_has_no_log_says_so_as_if_it_were_one(answer: int | bytes
     assert (piece.data, piece.gone, piece.place) == (b"", True, place)
 
 
-def test_the_beginning_of_a_line_is_no_remark() -> None:
-    kubelet = File()
-    kubelet.remark = b"2026-11-21T09:0"
-    assert not read(kubelet, LogPlace("pod-0")).gone
-
-
-def test_what_the_kubelet_says_of_a_log_is_no_line_of_it() -> None:
-    kubelet = File()
-    kubelet.lines = [("failed", "to try resolving symlinks\n"), *LINES[:1]]
-    assert read(kubelet, LogPlace("pod-0")).data.decode() == LINES[0][1]
-
-
 def test_a_line_that_is_still_written_waits() -> None:
     kubelet = File()
     kubelet.lines = [LINES[0], (LINES[1][0], "half a li")]
@@ -305,20 +293,6 @@ def test_a_line_with_the_same_stamp_and_text_is_another_line(session: Session) -
     assert session.text == [*["again"] * 3, "line 0"]
 
 
-def test_a_log_that_was_rotated_while_nobody_followed_goes_on_behind_a_gap(impatient: Session) -> None:
-    session = impatient
-    session.hears(0, 5)
-    with session.kubelet.changed:
-        session.kubelet.cut()
-        session.speaks(5, 8)
-        session.kubelet.rotate()
-        session.speaks(8, 10)
-        session.kubelet.clock += 5
-        session.speaks(10, 11)
-    session.until(lambda: session.text[-1] == "line 10")
-    assert (session.text, session.lost) == ([*lines(5), "line 8", "line 9", "line 10"], ["line 8"])
-
-
 def test_a_file_that_a_kubelet_skips_is_a_gap_and_the_next_one_comes_once(session: Session) -> None:
     """It is two rotations behind: of the second it hears when it has long shown the newest file."""
     session.hears(0, 5)
@@ -386,19 +360,6 @@ def test_a_kubelet_that_stays_with_the_old_file_is_overtaken_by_a_read(impatient
     assert (session.text, session.lost) == (lines(9), ["line 5"])
 
 
-def test_a_silent_log_is_read_besides_more_and_more_seldom(session: Session) -> None:
-    session.hears(0, 5)
-    # Only from here on: while the first lines are on their way, each look would read besides.
-    session.logs._feeds[JOB.name].doubt.silence = 0.01
-    ends = time.monotonic() + 0.5
-    while time.monotonic() < ends or session.kubelet.follows.count(False) < 2:
-        session.look()
-    assert session.kubelet.follows.count(True) == 1
-    assert session.kubelet.follows.count(False) <= 8
-    session.hears(5, 6)
-    assert session.has_all(6)
-
-
 def test_a_log_that_cannot_be_read_says_so_until_it_can(session: Session) -> None:
     session.hears(0, 5)
     session.kubelet.status = 503
@@ -411,21 +372,6 @@ def test_a_log_that_cannot_be_read_says_so_until_it_can(session: Session) -> Non
     session.kubelet.status = 0
     session.hears(5, 6)
     assert session.has_all(6)
-
-
-def test_a_log_that_is_gone_is_gone_until_it_is_there(session: Session) -> None:
-    session.kubelet.status = 404
-    session.look()
-    session.until(lambda: session.look().gone)
-    session.kubelet.status = 0
-    session.hears(0, 1)
-
-
-def test_an_empty_log_is_awaited(session: Session) -> None:
-    session.look()
-    assert session.kubelet.wait(1)
-    session.hears(0, 3)
-    assert session.kubelet.follows == [True]
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -465,25 +411,6 @@ def test_what_came_before_the_pod_went_is_kept(session: Session) -> None:
         session.place = read.place
     assert b"".join(found).decode().splitlines() == lines(5)[1:]
     assert session.look(runs=False, over=True).gone
-
-
-def test_the_end_of_a_long_log_is_read_by_one_request(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "PIECE", 64)
-    session.speaks(0, 50)
-    session.reads_the_end()
-    assert (session.text, len(session.found) > 5) == (lines(50), True)
-    # And once more, for what is behind its end.
-    assert session.kubelet.follows == [False]
-
-
-def test_another_life_of_the_job_is_followed_from_its_beginning(session: Session) -> None:
-    session.hears(0, 3)
-    session.place = LogPlace("pod-0-again", attempt=2)
-    session.found.clear()
-    session.until(lambda: session.text == lines(3))
-    assert session.kubelet.wait(1)
 
 
 def test_whoever_does_not_take_it_makes_the_kubelet_wait(

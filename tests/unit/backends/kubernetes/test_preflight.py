@@ -20,12 +20,11 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.manifest import documents
 from fixtures.backends.kubernetes.objects import QUEUE
-from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
+from fixtures.backends.kubernetes.pytorchjob import TorchJobSets
 from fixtures.backends.kubernetes.readiness import Readiness
-from fixtures.backends.kubernetes.rendering import Renderer
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
-from plugins.base.errors import ConfigError, Unreachable
+from plugins.base.errors import ConfigError
 from plugins.recipes.contracts import reaches
 from plugins.recipes.expansion import load_recipe
 from tests.unit import examples, gke, kubeapi
@@ -190,13 +189,6 @@ def test_a_value_that_is_missing_hides_nothing_else(cluster: Cluster) -> None:
     assert "create jobsets" in lacks[1]
 
 
-def test_a_queue_that_may_not_be_asked_for_is_no_other_lack(cluster: Cluster) -> None:
-    cluster.refuse("", LOCAL, Refused(403, "localqueues is forbidden"))
-    cluster.denied = {"get localqueues"}
-    (lack,) = missing(queue="a3")
-    assert "get localqueues" in lack
-
-
 # The API server's version
 
 
@@ -209,31 +201,20 @@ LARGE = examples.case("70b-fp8-512gpus", "llama3_gke")
     [
         (GKE, GKE, True),
         ("v1.33.3-gke.1225999", GKE, False),
-        ("v1.33.3-gke.999999", GKE, False),
         ("v1.33.3-gke.10000000", GKE, True),
         ("v1.33.4-gke.100", GKE, True),
         ("v1.33.10-gke.1", GKE, True),
-        ("v1.34.0-gke.1", GKE, True),
-        ("v2.0.0-gke.1", GKE, True),
-        ("v1.32.9-gke.9999999", GKE, False),
         ("1.33.5-gke.1162000", GKE, True),
-        ("v1.33.5-gke.1162000+build", GKE, True),
         # Not GKE, however new.
         ("v1.34.1", GKE, False),
-        ("v1.34.1-eks-7f9249a", GKE, False),
-        ("v1.34.1+k3s1", GKE, False),
         ("v1.34.1-aks.2000000", GKE, False),
         # No versions.
-        ("", GKE, False),
         ("v1.33-gke.1226000", GKE, False),
-        ("v1.33.3-gke.1226000.5", GKE, False),
-        ("latest", GKE, False),
         (f"{GKE}\n", GKE, False),
         ("v\u0661.\u0663\u0664.\u0660-gke.1", GKE, False),
         (f"v{'9' * 5000}.0.0-gke.1", GKE, False),
         # Of any distribution.
         ("v1.31.0-gke.5", "v1.31.0", True),
-        ("v1.31.3-eks-7f9249a", "v1.31.3", True),
         ("v1.30.9", "v1.31.0", False),
     ],
 )
@@ -241,24 +222,12 @@ def test_versions_are_compared_within_their_distribution(server: str, wanted: st
     assert reaches(server, wanted) is reached
 
 
-@pytest.mark.parametrize(
-    "wanted", ["1.33.3-gke.1226000", "v1.33", "v1.33.3-gke", "v1.33.3-gke.1226000 or newer"]
-)
+@pytest.mark.parametrize("wanted", ["1.33.3-gke.1226000", "v1.33.3-gke.1226000 or newer"])
 def test_a_condition_that_is_no_version_is_refused(tmp_path: Path, wanted: str) -> None:
     text = (gke.MANIFEST.parent / "recipe.yaml").read_text()
     (tmp_path / "recipe.yaml").write_text(text.replace(f"server: {GKE}", f"server: {wanted}"))
     with pytest.raises(ConfigError, match=r":137: manifest\.overlay\.\d+\.when\.server: "):
         load_recipe(tmp_path)
-
-
-def test_only_a_recipe_that_depends_on_the_version_has_it_asked() -> None:
-    for name, asked in (("llama3_gke", 1), ("gpt3_aks", 0)):
-        api, recipe = Versioned("lab", Kubernetes(gpu="h100")), examples.recipe_named(name)
-        values = {"image": "nemo:24.07", "bucket": "my-logs"}
-        section = Kubernetes(gpu="h100", recipes={name: Workload(values=values)})
-        kind = JobSets() if asked else PyTorchJobs()
-        Renderer(api, section, {name: recipe}).documents(recipe.cases[0], kind, "x")  # type: ignore[arg-type]
-        assert api.asked == asked
 
 
 # Who writes into the bucket
@@ -276,9 +245,7 @@ def attributes(server: str, **given: str) -> dict[str, Any]:
     ("server", "given", "said"),
     [
         (GKE, {}, "true"),
-        ("v1.33.3-gke.1225999", {}, None),
         ("v1.34.1", {}, None),
-        ("", {}, None),
         (GKE, {"bucket_as_pods": ""}, None),
     ],
 )
@@ -286,15 +253,6 @@ def test_buckets_are_mounted_as_the_pods_account_where_gke_can(
     server: str, given: dict[str, str], said: str | None
 ) -> None:
     assert attributes(server, **given) == {"job-logs": said, "artifacts": said}
-
-
-def test_nothing_else_depends_on_the_version() -> None:
-    recipe, words = examples.recipe_named("llama3_gke"), gke.words(LARGE.id)
-    old, new = (
-        dict(gke.leaves(documents(recipe, LARGE, words, server=server))) for server in ("v1.32.0-gke.1", GKE)
-    )
-    added = {path.rpartition(".")[2] for path in new.keys() - old.keys()}
-    assert (added, {path: new[path] for path in old}) == ({"hostNetworkPodKSA"}, old)
 
 
 # The server
@@ -313,18 +271,6 @@ def test_a_server_that_does_not_tell_is_asked_again_later(server: Server, api: A
     assert api.ask_release() == ""
     server.answer = lambda _: (200, json.dumps({"gitVersion": GKE}).encode())
     assert api.ask_release() == GKE
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["<html>log in</html>", "[]", '{"gitVersion": 1}', '{"major": "1"}', f'{{"gitVersion": "{"1" * 1000}"}}'],
-)
-def test_what_is_no_answer_of_a_server_is_no_version(server: Server, api: Api, body: str) -> None:
-    server.answer = lambda _: (200, body.encode())
-    with pytest.raises(
-        Unreachable, match=r"^lab: the Kubernetes API: GET /version: the answer is not an API"
-    ):
-        api.ask_release()
 
 
 # The backend

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from functools import partial
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,14 +16,13 @@ import pytest
 
 from fixtures.backends.base import LogPlace
 from fixtures.backends.kubernetes import backend as module
-from fixtures.backends.kubernetes import follow, job_states, reasons, rendering, states
+from fixtures.backends.kubernetes import follow, job_states, states
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.informer import Informer
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.section import Workload
 from plugins.base.errors import Unreachable
-from plugins.base.yaml_text import as_yaml
 from plugins.record.job import JobRef, Phase
 from tests.unit import examples, kubeapi
 from tests.unit.cluster import until
@@ -234,42 +232,6 @@ def test_a_state_is_worked_out_only_when_an_object_of_its_job_has_changed(
     cluster.put(f"{PODS}/{jobs[1].id}-workload-0-0", pod(jobs[1], 0, "Pending"))
     until(lambda: backend.poll(jobs)[jobs[1]].phase is Phase.STARTING)
     assert worked_out == {jobs[0].id: 1, jobs[1].id: 2, jobs[2].id: 1}
-
-
-def test_the_files_that_jobs_have_in_common_are_written_once(
-    backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = Counter[str]()
-
-    def counted(*documents: Any, **how: Any) -> str:
-        written.update(chain.from_iterable(documents))
-        return as_yaml(*documents, **how)
-
-    monkeypatch.setattr(rendering, "as_yaml", counted)
-    rendering._files.cache_clear()
-    plans = {backend.plan(CASE, f"run.{number}") for number in range(JOBS)}
-    assert len(plans) == JOBS
-    assert (written["data"], written["metadata"]) == (1, 2 * JOBS)
-
-
-def test_warnings_are_compared_once_with_each_job_that_waits(
-    cluster: Cluster, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, compared = [0.0], Counter[str]()
-    why_missing = reasons.why_missing
-
-    def counted(events: Any, awaited: Any) -> Any:
-        compared.update(name for kind, name in awaited.makers if kind == "JobSet")
-        return why_missing(events, awaited)
-
-    monkeypatch.setattr(reasons, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(reasons, "why_missing", counted)
-    jobs = submitted(backend)
-    assert phases(backend, jobs) == {Phase.QUEUED}
-    for clock[0] in (10.0, 11.0, 12.0, 13.0):
-        assert phases(backend, jobs) == {Phase.QUEUED}
-    assert compared == dict.fromkeys((job.id for job in jobs), 1)
-    assert cluster.requests["LIST events"] == 1
 
 
 # The copy of a namespace's objects

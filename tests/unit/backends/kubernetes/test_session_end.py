@@ -187,32 +187,21 @@ def followed(server: Apiserver, session: Session) -> None:
     until(lambda: session.entries()[CASE.id].state.raw != "")
 
 
-@pytest.mark.parametrize("session", [20], indirect=True)
-def test_a_healthy_server_confirms_the_end(server: Apiserver, session: Session) -> None:
-    followed(server, session)
-    entry, _ = ended(session)
-    assert not server.memory.objects
-    assert (entry.failure, entry.times.cancel_confirmed is not None) == ("interrupted", True)
-    assert "was cancelled" in entry.message
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (dark, "no answer before the session's end"),
-        (slow, "no answer before the session's end"),
-        (throttled, "429: too many requests"),
-        (broken, "500: etcdserver: leader changed"),
-        (login_page, "DELETE"),
-        (login_page, "the answer is not an API server's: 'Please login'"),
-        (pods_forbidden, "403: cannot list pods"),
-        (refusing, f"cannot be deleted: DELETE {JOBSETS}/"),
-        (refusing, f"403: {DENIED}"),
+        (dark, ["no answer before the session's end"]),
+        (slow, ["no answer before the session's end"]),
+        (throttled, ["429: too many requests"]),
+        (broken, ["500: etcdserver: leader changed"]),
+        (login_page, ["DELETE", "the answer is not an API server's: 'Please login'"]),
+        (pods_forbidden, ["403: cannot list pods"]),
+        (refusing, [f"cannot be deleted: DELETE {JOBSETS}/", f"403: {DENIED}"]),
     ],
-    ids=["dark", "slow", "throttled", "500", "page", "its words", "pods", "refused", "reason"],
+    ids=["dark", "slow", "throttled", "500", "page", "pods", "refused"],
 )
 def test_the_end_of_a_session_is_bounded_and_says_why_a_job_is_not_known_to_be_over(
-    server: Apiserver, session: Session, fault: Fault, words: str
+    server: Apiserver, session: Session, fault: Fault, words: list[str]
 ) -> None:
     """`cancel_seconds` is the bound. It was exceeded by each request that went on, and by its repetitions."""
     followed(server, session)
@@ -221,14 +210,14 @@ def test_the_end_of_a_session_is_bounded_and_says_why_a_job_is_not_known_to_be_o
     assert entry.failure == "interrupted"
     assert entry.may_run
     assert "was asked to end, which is NOT confirmed (" in entry.message
-    assert words in entry.message
+    assert all(word in entry.message for word in words)
     assert entry.message in said
     assert "cannot be asked" not in said
     assert server.asked_for("DELETE ")
 
 
 @pytest.mark.parametrize("session", [20], indirect=True)
-@pytest.mark.parametrize("fault", [dark, slow, throttled], ids=["dark", "slow", "throttled"])
+@pytest.mark.parametrize("fault", [slow, throttled], ids=["slow", "throttled"])
 def test_a_question_that_was_asked_before_the_end_is_not_waited_for(
     server: Apiserver, session: Session, fault: Fault
 ) -> None:
@@ -308,7 +297,7 @@ def pod(job: Object, number: int) -> Object:
     return {"metadata": names | made, "spec": {"nodeName": "node-0"}, "status": {"phase": "Running"}}
 
 
-@pytest.mark.parametrize("fault", [dark, slow, throttled, broken], ids=["dark", "slow", "throttled", "500"])
+@pytest.mark.parametrize("fault", [dark, broken], ids=["dark", "500"])
 def test_a_submission_that_gets_no_answer_does_not_hold_up_the_end(
     server: Apiserver, session: Session, fault: Fault
 ) -> None:
@@ -346,16 +335,3 @@ def test_an_answer_is_waited_for_until_the_end_if_it_changes_something(
     goes_on.set()
     until(lambda: session.entries()[CASE.id].status == "submitted")
     assert was_cancelled(server, session)
-
-
-def test_a_job_that_lost_our_label_is_followed_to_its_end(server: Apiserver, session: Session) -> None:
-    """A policy that keeps to its own labels. The watch of our label says that the job was deleted."""
-    followed(server, session)
-    path, before = server.job()
-    bare = {**before, "metadata": {**before["metadata"], "labels": {}}}
-    with server.memory.changed:
-        server.memory.tell(path, "DELETED", before)
-        server.memory.put(path, bare)
-    done = {"conditions": [{"type": "Completed", "status": "True"}], "terminalState": "Completed"}
-    server.memory.put(path, {**bare, "status": done})
-    until(lambda: session.entries()[CASE.id].state.raw == "Completed")

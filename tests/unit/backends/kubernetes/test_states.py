@@ -197,11 +197,8 @@ def test_a_kubelet_that_ended_a_pod_tells_why_whatever_its_containers_ended_with
         ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod", "PREEMPTED"),
         ("TerminationByKubelet", "Pod was preempted by Kubelet to accommodate a critical pod.", "PREEMPTED"),
         ("TerminationByKubelet", "Pod was terminated in response to imminent node shutdown.", "Failed"),
-        ("TerminationByKubelet", "The node was low on resource: memory.", "Failed"),
         ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", "Failed"),
-        ("DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint", "Failed"),
-        ("DeletionByPodGC", "PodGC: node no longer exists", "Failed"),
-        ("EvictionByEvictionAPI", "Eviction API: evicting", "Failed"),
+
     ],
 )  # fmt: skip
 def test_a_pod_that_made_room_for_another_one_preempts_its_job(reason: str, message: str, raw: str) -> None:
@@ -360,13 +357,10 @@ def pending(message: str) -> Object:
         (workload(*INACTIVE, active=False), "its Workload is deactivated (`active: false`): Deactivated: The", True),
         # Somebody has activated it again, and the condition is still there.
         (workload(*INACTIVE, active=True), "Deactivated", False),
-        (workload("Admitted", "True", "Admitted", "The workload is admitted"), "Kueue has admitted it", False),
         (pending("insufficient unused quota"), "insufficient unused", False),
         (pending("request > maximum capacity (128)"), "maximum", True),
         (pending(f"{ASSIGN} main: {SMALL}, {TAKEN}"), "maximum", False),
         (pending(f"{ASSIGN} a: {TAKEN}; to pod set b: {SMALL}"), "maximum", True),
-        (workload("Evicted", "True", "Preempted", "by a workload of higher priority"), "Preempted: by", False),
-        (workload("QuotaReserved", "True", "QuotaReserved", ""), "waiting for its admission", False),
     ],
 )  # fmt: skip
 def test_a_suspended_jobset_waits_for_kueues_reason(found: Object, reason: str, hopeless: bool) -> None:
@@ -383,27 +377,15 @@ PULL = "ErrImagePull"
     [
         (PULL, "dial tcp 10.0.0.1:443: i/o timeout", False),
         ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: httpReadSeeker: 429 Too Many Requests', False),
-        (PULL, "unexpected status code 503 Service Unavailable", False),
-        (PULL, "pull QPS exceeded", False),
-        (PULL, "failed to copy: unexpected status code 429", False),
         (PULL, "dial tcp 10.0.0.1:443: connect: no route to host", False),
-        (PULL, "dial tcp 10.0.0.1:443: connect: network is unreachable", False),
         (PULL, "http2: server sent GOAWAY and closed the connection; LastStreamID=1", False),
-        (PULL, "failed to copy: write tcp 10.0.0.2:1->10.0.0.1:443: write: broken pipe", False),
-        (PULL, "stream error: stream ID 7; INTERNAL_ERROR; received from peer", False),
         (PULL, "dial tcp: lookup nvcr.io on 10.0.0.10:53: server misbehaving", False),
-        (PULL, "dial tcp 10.0.0.1:443: connect: host is down", False),
-        (PULL, "rpc error: code = Canceled desc = failed to pull image: context canceled", False),
-        (PULL, "rpc error: code = Unavailable desc = connection error: dial unix /run/containerd/containerd.sock: no such file", False),
         ("CreateContainerError", "context deadline exceeded", False),
         ("CreateContainerError", 'failed to reserve container name "a": name "a" is reserved for "b"', False),
         (PULL, "nvcr.io/nvidia/nemo:429.2: not found", True),
-        (PULL, 'failed to resolve reference "x": 403 Forbidden', True),
         (PULL, "dial tcp: lookup registry.example: no such host", True),
-        (PULL, "not there", True),
         ("ImagePullBackOff", "not there", True),
         ("CreateContainerError", 'exec: "bash": executable file not found in $PATH', True),
-        ("CreateContainerConfigError", "not there", True),
         ("InvalidImageName", "timeout", True),
     ],
 )  # fmt: skip
@@ -458,9 +440,7 @@ def pulled(number: int, *images: str) -> Object:
         (f"ghcr.io/azure/megatron-lm@{FIRST}", FIRST),
         (f"docker-pullable://nvcr.io:443/nvidia/nemo@{FIRST}", FIRST),
         (FIRST, FIRST),
-        ("", ""),
         ("ghcr.io/azure/megatron-lm:latest", ""),
-        ("ghcr.io/azure/megatron-lm@sha256:1234", ""),
     ],
 )
 def test_the_image_that_ran_is_told_by_its_digest(image: str, digest: str) -> None:

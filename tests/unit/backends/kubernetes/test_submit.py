@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import preflight, submit
+from fixtures.backends.kubernetes import submit
 from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.submit import Creator, Deleter
@@ -75,7 +75,6 @@ def create(api: Api, pauses: None) -> Create:
 
 WEBHOOK = "jobset-webhook-service"
 ENDS = "unable to create new content in namespace default because it is being terminated"
-EXPIRED = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
 GATE = 'failed calling webhook "gate.example.com": failed to call webhook: Post "https://gate.example.com/v": EOF'
 
 
@@ -87,17 +86,11 @@ def denied(code: int, reason: str) -> tuple[int, bytes]:
     ("answer", "words", "mend"),
     [
         (internal(DEAD), "connection refused", "kubectl get pods -n jobset-system"),
-        (internal(f'{CALL}no endpoints available for service "{WEBHOOK}"'), "no endpoints available", WEBHOOK),
-        (internal(f"{CALL}{EXPIRED}"), "certificate has expired", WEBHOOK),
         (internal(GATE), "EOF", "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations"),
-        (internal("jsonpatch add operation does not apply: doc is missing path: /spec"), "jsonpatch", ""),
         # A webhook whose own request failed denies with status 500 (controller-runtime, admission.Errored).
         (denied(500, "no cache"), "no cache", ""),
-        (denied(429, "too many jobs"), "too many jobs", ""),
-        (denied(503, "closed"), "closed", ""),
         (status(500, "etcdserver: request is too large"), "too large", "`environment`"),
         (status(500, "rpc error: code = ResourceExhausted desc = message larger than max (3 vs. 2)"), "than max", "`environment`"),
-        (status(413, "Request entity too large: limit is 3145728", "RequestEntityTooLarge"), "limit is", "`environment`"),
         (status(500, "etcdserver: mvcc: database space exceeded"), "space exceeded", "defragment"),
         (status(403, f'jobsets.jobset.x-k8s.io "pm-1" is forbidden: {ENDS}', "Forbidden"), "is being terminated", "`namespace`"),
         (status(404, 'namespaces "default" not found', "NotFound"), "not found", "`namespace`"),
@@ -124,13 +117,10 @@ def test_a_refusal_is_told_at_once_in_its_words_whatever_its_status(
     "answer",
     [
         status(500, "etcdserver: request timed out"),
-        status(500, "etcdserver: leader changed"),
         status(503, "the server is currently unable to handle the request", "ServiceUnavailable"),
-        status(504, "Timeout: request did not complete within requested timeout", "Timeout"),
         status(429, "too many requests, please try again later", "TooManyRequests"),
         (500, b"Internal Server Error"),
         (502, b"<html>denied the request</html>"),
-        (500, b'"Internal error occurred"'),
     ],
 )
 def test_an_answer_that_leaves_open_what_was_made_is_none(
@@ -211,13 +201,6 @@ def test_a_job_that_is_there_after_an_internal_error_is_ours(server: Server, cre
     assert create()["metadata"]["uid"] == "1"
 
 
-@pytest.mark.usefixtures("pauses")
-def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, api: Api) -> None:
-    server.answers = {"POST": internal("authorizer is down")}
-    with pytest.raises((Unreachable, Refused), match="authorizer is down"):
-        preflight.refused(api, "default", JobSets.rules)
-
-
 # Ending several jobs at once
 
 
@@ -252,20 +235,6 @@ def test_a_job_that_cannot_be_deleted_keeps_no_other() -> None:
     with pytest.raises(Unreachable, match=DENIED):
         cluster.cancel(JOBS)
     assert cluster.cancelled == {MIDDLE.id, NARROW.id}
-
-
-def test_a_defect_with_one_job_keeps_no_other() -> None:
-    jobs, asked = [JobRef("llama3", "case", f"job-{number}") for number in range(5 * submit.AT_ONCE)], []
-
-    def release(job: JobRef) -> None:
-        if job == jobs[0]:
-            raise KeyError("metadata")
-        time.sleep(0.02)
-        asked.append(job)
-
-    with pytest.raises(KeyError, match="metadata"):
-        Deleter(release).ask(jobs)
-    assert set(asked) == set(jobs[1:])
 
 
 def test_a_job_that_takes_long_to_fail_keeps_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +297,7 @@ def test_a_conflict_is_the_end_of_a_job_only_if_its_name_is_anothers(
         api.delete("/apis/jobset.x-k8s.io/v1alpha2/namespaces/runs/jobsets/pm-1", "1")
 
 
-@pytest.mark.parametrize("answer", [b"true", b"null", b"5", b"[]", b"{}", b'"OK"', b"OK"])
+@pytest.mark.parametrize("answer", [b"true", b"{}"])
 def test_what_a_proxy_answers_does_not_delete_a_job(server: Server, api: Api, answer: bytes) -> None:
     server.answers["DELETE"] = 200, answer
     with pytest.raises(Unreachable, match="DELETE /x: the answer is not an API server's"):

@@ -270,9 +270,3 @@ def test_a_tool_that_fails_shows_its_last_words_and_leaves_no_pair(
     assert "RuntimeError: no memory left" in said
     assert "preprocess_data.py failed on" in said
     assert sorted(volume.files("preprocessed")) == ["part-0000.bin", "part-0000.idx"]
-
-
-def test_fewer_files_than_parts_make_a_part_each(volume: Volume) -> None:
-    for stage in STAGES:
-        volume.run(stage, FILES="2", PARTS="72")
-    assert volume.count() == ("2", "0", "yes")
