@@ -16,7 +16,6 @@ from fixtures.backends.kubernetes.api import Api
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger, open_ledger
 from fixtures.runs.leftovers import cancel_left
 from fixtures.runs.resume import resumed
@@ -25,7 +24,7 @@ from plugins.base.errors import ConfigError, Denied, SubmitError
 from plugins.record.job import SETUP_CASE, Job, JobRef
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples, kubeapi
-from tests.unit.cluster import Cluster, Session
+from tests.unit.cluster import Cluster
 from tests.unit.jobs_log import planned
 
 CASE = examples.case()
@@ -79,14 +78,6 @@ def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) 
     assert len([entry for entry in ledger.entries() if entry.may_run]) == 2
 
 
-def test_a_sweep_without_a_kubeconfig_says_so(ledger: Ledger, tmp_path: Path) -> None:
-    section = Kubernetes(gpu="h100", kubeconfig=str(tmp_path / "nowhere"))
-    backend = KubernetesBackend("lab", section, [], JobSets())
-    good, said = swept(ledger, backend)
-    assert not good
-    assert "nowhere cannot be used" in said
-
-
 def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     cluster = Cluster()
     cluster.where = HERE
@@ -95,15 +86,6 @@ def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     with pytest.raises(ConfigError, match=words):
         resumed(ledger, "lab", [plan], {"jobset": cluster})
     assert [entry.status for entry in ledger.entries()] == ["intent", "submitted"]
-
-
-def test_a_job_is_recorded_with_its_place(tmp_path: Path) -> None:
-    cluster = Cluster()
-    cluster.where = HERE
-    session = Session(tmp_path, cluster, [CASE], Policy())
-    session.fleet.start()
-    (entry,) = session.finish().values()
-    assert entry.location == HERE
 
 
 # On Kubernetes

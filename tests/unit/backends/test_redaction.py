@@ -136,10 +136,6 @@ def test_a_short_secret_has_no_forms() -> None:
     assert starred(b"step 1234567", ["1234567"]) == b"step 1234567"
 
 
-def test_forms_are_few_for_a_plain_token() -> None:
-    assert len(forms("hf_S3cretS3cretS3cretS3cretS3cret")) <= 7
-
-
 @given(TOKENS.filter(lambda text: len(text) >= 16), st.data(), st.lists(st.integers(0, 99)))
 def test_no_half_of_a_secret_is_left_where_another_process_wrote_into_its_midst(
     secret: str, data: st.DataObject, cuts: list[int]
