@@ -71,13 +71,6 @@ def test_a_sweep_says_what_is_elsewhere_and_cancels_what_is_here(ledger: Ledger)
     assert [entry.ref.name for entry in left if entry.may_run] == ["the-job"]
 
 
-def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
-    good, said = swept(ledger, Cluster(), jobset=None)
-    assert not good
-    assert "is left as it is: the site file has no `jobset:` section" in said
-    assert len([entry for entry in ledger.entries() if entry.may_run]) == 2
-
-
 def test_a_run_is_not_resumed_where_its_jobs_are_not(ledger: Ledger) -> None:
     cluster = Cluster()
     cluster.where = HERE

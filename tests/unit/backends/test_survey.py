@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from fixtures.backends.draft import Draft, fits, names
 from fixtures.backends.kubernetes import site_draft
-from fixtures.backends.kubernetes.credentials import contexts
 from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.kubernetes.site_draft import Cluster
 from fixtures.backends.shell import Answer
@@ -229,13 +228,6 @@ def test_a_stage_that_cannot_be_found_is_asked_for(said: str) -> None:
     section, made, to_do = draft(folders=said)
     assert "stage" not in section
     assert (asked(made), to_do) == (["stage"], [])
-
-
-def test_plugins_that_the_login_node_lacks_are_asked_about() -> None:
-    _, made, _ = draft(srun="Usage: srun\n", mpi="MPI plugin types are...\n\tpmi2\n")
-    assert asked(made) == ["on_nodes_only"]
-    assert "on_nodes_only: [Pyxis, PMIx]" in made.text()
-    assert "[Pyxis]" in draft(srun="Usage: srun\n")[1].text()
 
 
 def test_names_that_break_yaml_and_answers_of_megabytes_do_no_harm() -> None:
@@ -628,17 +620,6 @@ def test_taints_that_pass_by_themselves_and_values_that_no_key_takes_are_left_ou
 
 
 # The kubeconfig
-
-
-def test_the_contexts_of_a_kubeconfig(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "config", "https://127.0.0.1:1")
-    document, context = (
-        yaml.safe_load(path.read_text()),
-        {"cluster": "one", "user": "me", "namespace": "runs"},
-    )
-    document["contexts"].append({"name": "there", "context": context})
-    path.write_text(yaml.safe_dump(document))
-    assert contexts(str(path)) == ({"here": "", "there": "runs"}, "here")
 
 
 def test_a_context_that_does_not_exist_is_an_error_with_those_that_do(tmp_path: Path) -> None:

@@ -178,23 +178,6 @@ def test_the_documents_are_the_golden_ones() -> None:
     assert list(yaml.load_all(text, Loader)) == gke.made()
 
 
-def test_another_case_differs_in_this_alone() -> None:
-    one, other = dict(gke.leaves(gke.made())), dict(gke.leaves(gke.made("70b-bf16-128gpus", queue="")))
-    pods = ".1.spec.replicatedJobs.workload.template.spec"
-    container = f"{pods}.template.spec.containers.workload"
-    differ = {path for path in one | other if one.get(path) != other.get(path)}
-    topology = f"{pods}.template.metadata.annotations.kueue.x-k8s.io/podset-preferred-topology"
-    assert {path: other.get(path) for path in differ} == {
-        f"{pods}.parallelism": 16,
-        f"{pods}.completions": 16,
-        topology: None,
-        f"{container}.env.WORLD_SIZE.value": "128",
-        f"{container}.env.NNODES.value": "16",
-        f"{container}.args.1": "model.fp8=false",
-        f"{container}.args.2": "model.fp8_hybrid=false",
-    }
-
-
 def test_the_file_is_the_default_case_for_whoever_applies_it_by_hand() -> None:
     case = gke.made("70b-fp8-128gpus", name="llama3-gke", queue="", image="IMAGE", bucket="bucket")
     one, other = dict(gke.leaves(gke.untouched())), dict(gke.leaves(case))

@@ -166,18 +166,6 @@ def test_there_is_a_pod_for_each_node_and_all_are_alike(case_id: str) -> None:
     assert len(f"{'j' * 40}-worker-{case.nodes(8)}") <= 63
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"image": ""}, "gpt3_aks needs `image`, the container image of Megatron-LM"),
-        ({"dataset": "/data/slimpajama"}, "`dataset`, the folder of the preprocessed data set"),
-    ],
-)
-def test_a_wrong_value_is_refused_with_what_mends_it(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        aks.made(**given)
-
-
 # Logs that exist
 
 

@@ -329,15 +329,6 @@ def test_the_last_host_by_name_prints_the_steps_whatever_its_pods_are_called() -
     assert len(found) == 11
 
 
-def test_another_pod_says_more_of_the_same_log_and_one_made_anew_begins_another() -> None:
-    first = TORCH.place(host("pm-node-0-1", "aaaaa", "1"), LogPlace())
-    read = LogPlace(first.file, 100, first.attempt)
-    assert TORCH.place(host("pm-node-0-1", "aaaaa", "1"), read) == read
-    assert TORCH.place(host("pm-node-0-0", "aaaaa", "3"), read).attempt == 1
-    anew = TORCH.place(host("pm-node-0-1", "bbbbb", "2"), read)
-    assert (anew.offset, anew.attempt) == (0, 2)
-
-
 def test_in_a_jobset_the_script_waits_for_the_master_and_says_who_it_is(tmp_path: Path) -> None:
     script = aks.Pod(tmp_path, aks.made(aks.QUICK))
     asked = tmp_path / "asked"

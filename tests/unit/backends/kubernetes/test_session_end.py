@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -236,33 +235,6 @@ def test_a_question_that_was_asked_before_the_end_is_not_waited_for(
     until(lambda: session.entries()[CASE.id].status == "submitted")
     server.fault = lambda *_: False
     assert was_cancelled(server, session)
-
-
-def test_a_question_that_is_open_when_a_sweep_goes_on_is_answered(
-    server: Apiserver, session: Session
-) -> None:
-    """A sweep has cancelled the jobs of a run in time, and asks for those that its ledger does not know."""
-    asked, goes_on = threading.Event(), threading.Event()
-
-    def late(_: Apiserver, request: Handler) -> bool:
-        if JOBSETS in request.path:
-            asked.set()
-            goes_on.wait(60)
-        return False
-
-    server.fault = late
-    (controller,) = session.fleet._controllers
-    client = controller.backend._api  # type: ignore[attr-defined]
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(client.get(JOBSETS)["items"]))
-    thread.start()
-    assert asked.wait(60)
-    client.end_by(math.inf)
-    # Longer than the pause between two looks whether an answer is still waited for.
-    thread.join(0.5)
-    goes_on.set()
-    thread.join(60)
-    assert answers == [[]]
 
 
 @pytest.mark.parametrize("session", [20], indirect=True)

@@ -271,15 +271,6 @@ def test_a_job_that_was_requeued_and_renamed_at_once_is_neither_over_nor_cancell
     assert "scancel" not in tools.started
 
 
-def test_accounting_that_still_has_the_first_name_is_believed(tools: Tools) -> None:
-    tools.controller.names.expect(JOB.name)
-    renamed(tools, "rack-7")
-    tools.answers["squeue"] = FORGOTTEN
-    tools.answers["sacct"] = Answer(0, f"17|{JOB.name}|COMPLETED|n|0:0|{NOW}|{NOW + 500}\n", "")
-    assert tools.states(JOB)[0].phase is Phase.SUCCEEDED
-    assert tools.controller.times(JOB).ended == NOW + 500
-
-
 @pytest.mark.parametrize(
     ("submitted", "is_mine", "phase"),
     [

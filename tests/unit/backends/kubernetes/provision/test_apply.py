@@ -12,12 +12,10 @@ from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Rules
-from fixtures.backends.kubernetes.provision import data as storage
 from fixtures.backends.kubernetes.provision.apply import Provisioner, progress
 from fixtures.backends.kubernetes.provision.data import RULES
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.base.errors import ConfigError, SiteError, SubmitError, Unprovisioned, Unreachable
-from plugins.base.yamlfile import load_documents
 from plugins.recipes.setup import read_setup
 from plugins.record.job import SETUP_CASE, JobRef, Phase
 from tests.unit import examples, gpt3_setup, kubeapi
@@ -596,13 +594,6 @@ def test_a_data_set_that_leaves_nothing_to_train_on_is_refused_before_anything_i
         session.provision("job")
 
 
-def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
-    (kind, _) = load_documents(gpt3_setup.SOURCE / "storage-amlfs.yaml")
-    assert storage.differs(kind, {**kind, "metadata": {"uid": "1"}}) == ""
-    other = {**kind, "parameters": {**kind["parameters"], "sku-name": "AMLFS-Durable-Premium-40"}}
-    assert "AMLFS-Durable-Premium-40" in storage.differs(kind, other)
-
-
 # The data, and what its pods say
 
 
@@ -635,15 +626,6 @@ def test_a_data_set_that_is_not_enough_is_told_with_its_arithmetic(said: str, wo
 @pytest.mark.parametrize(("pairs", "chunks"), [(31, 15), (72, 15), (1, 0), (3, 1)])
 def test_enough_is_enough(pairs: int, chunks: int) -> None:
     assert shortage(pairs, chunks) == ""
-
-
-@pytest.mark.parametrize(("files", "parts", "useful"), [(100, 72, True), (20, 72, False), (31, 72, True)])
-def test_a_set_up_that_would_be_of_no_use_is_known_beforehand(files: int, parts: int, useful: bool) -> None:
-    said = DATA.broken({**SITE, "files": str(files), "parts": str(parts)})
-    assert (said is None) == useful
-    if said is not None:
-        assert f"become {min(files, parts)} .bin/.idx pairs" in said
-        assert "at least 31" in said
 
 
 def told(said: list[str], stage: str = "extract", pattern: str = DATA.progress) -> str:
