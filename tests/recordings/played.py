@@ -17,6 +17,7 @@ from fixtures.backends.kubernetes.section import Kubernetes
 from fixtures.backends.recorded import Recording
 from fixtures.backends.redaction import secrets_of
 from fixtures.backends.slurm.section import Slurm
+from fixtures.fleet import settle
 from fixtures.served import make_backends
 from fixtures.session import prospects
 from fixtures.session.choices import CHOICES
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for section in (Kubernetes, Slurm):
         section.fastest_poll = 0.1
     vars(reasons)["_SHORTEST_PAUSE"] = vars(job_states)["_SIDECAR_SECONDS"] = 0.5
+    vars(settle)["ASK_AGAIN_SECONDS"] = 1.0
 
 
 def pass_marks(recording: Recording, marks: Path) -> None:
