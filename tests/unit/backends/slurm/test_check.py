@@ -14,6 +14,7 @@ import pytest
 from fixtures.backends.base import Findings
 from fixtures.backends.shell import Answer
 from fixtures.backends.slurm.answers import LoginNode
+from fixtures.backends.slurm.inventory import other_gpus
 from fixtures.backends.slurm.preflight import Limits, long_waits
 from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.connection import SshConnection
@@ -341,6 +342,22 @@ def test_only_a_cluster_that_denies_access_ends_the_check(
     else:
         remark = "Slurm could not be asked what it takes: lab: no answer within 60 s"
         assert slurm.ask(1, 2) == Findings([], [], [remark])
+
+
+@pytest.mark.parametrize(
+    ("listed", "keys", "said"),
+    [
+        ("gpu:8(S:0-1)\n(null)", {}, []),
+        ("gpu:H100:8,nvme:1", {"gres": "gpu:h100:8"}, []),
+        ("gpu:h100:4\ngpu:h100:8", {"gres": "gpu:8"}, []),
+        ("(null)\na banner", {}, []),
+        ("gpu:h100:4,gpu:a100:4", {}, []),
+        ("gpu:h100:4\ngpu:2", {}, ["no node of the partition batch has 8 GPUs; they have 2 or 4"]),
+    ],
+)
+def test_gpus_that_no_node_has_are_told(listed: str, keys: dict[str, Any], said: list[str]) -> None:
+    section = Slurm.model_validate({**BATCH, "gres": None, **keys})
+    assert [text.partition("\n")[0] for text in other_gpus(listed, section)] == said
 
 
 # What may let a case wait for hours. A partition in the form of `scontrol --oneliner`, rows of sacctmgr behind what they are of:
