@@ -49,7 +49,7 @@ BENCHES = (
         "How often a verdict is wrong, by simulation; docs/dev/verdicts.md has its tables",
         partial(rates.main, ()),
         ((rates, "RUNS", 300),),
-        ("bench/test_rates.py", "unit/judging/test_noise.py", "unit/judging/test_mlperf.py"),
+        ("bench/test_rates.py", "unit/judging/test_noise.py"),
     ),
     Bench(
         "isolation",
@@ -70,7 +70,7 @@ BENCHES = (
             (waiting, "MANY", 2),
             (waiting, "WINDOW", 1.0),
         ),
-        ("unit/fleet/test_costs.py", "unit/backends/ssh/test_log_tail.py"),
+        ("unit/fleet/test_order.py", "unit/backends/ssh/test_log_tail.py"),
     ),
     Bench(
         "kube",

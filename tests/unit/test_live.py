@@ -27,8 +27,7 @@ from plugins.suite.outcomes import VERDICT, pytest_runtest_makereport
 from tests.golden import sessions
 from tests.system.support import Run, pacemark
 from tests.unit import examples
-from tests.unit.fleet.test_progress import status
-from tests.unit.fleet.test_watchdog import PENDING
+from tests.unit.fleet.test_watchdog import PENDING, status
 from tests.waits import FIRST, SECOND
 
 SITE = Path(__file__).parents[2] / "docs" / "sites" / "slurm.yaml"

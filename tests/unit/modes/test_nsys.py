@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import csv
+import gzip
 import json
 import os
 import random
@@ -10,7 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -382,3 +384,41 @@ def test_under_nohup_an_export_goes_on_after_its_terminal_is_closed(tmp_path: Pa
         out, _ = running.communicate(timeout=300)
     assert running.returncode == 0
     assert len(json.loads(out)["profiles"]) == 1
+
+
+# A real report, against what NVIDIA's own programs count in it
+
+HERE = Path(__file__).parent / "report_h100"
+COPIES = 365_486 + 14_688
+"""The time of memsets and of copies, in ns."""
+
+
+def printed(name: str) -> list[dict[str, str]]:
+    with (HERE / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    path = tmp_path_factory.mktemp("report") / "ranges.sqlite"
+    path.write_bytes(gzip.decompress((HERE / "ranges.sqlite.gz").read_bytes()))
+    (profile,) = nsys.digest(str(path))
+    return profile
+
+
+def test_the_window_is_that_of_nsys_stats(profile: Mapping[str, Any]) -> None:
+    """From the first kernel of the first step to the last kernel of the last one."""
+    rows = printed("steps.csv")
+    end = int(rows[-1]["Projected Start (ns)"]) + int(rows[-1]["Projected Duration (ns)"])
+    window = sum(profile[share] for share in ("compute", "exposed", "other", "gap"))
+    assert window == end - int(rows[0]["Projected Start (ns)"])
+
+
+def test_the_shares_are_those_of_nsys_stats(profile: Mapping[str, Any]) -> None:
+    """No kernel of this report runs beside another one, nor beside a copy: each sum is a share."""
+    kernels = sum(int(row["Total Time (ns)"]) for row in printed("kernels.csv"))
+    assert (profile["compute"], profile["other"], profile["exposed"]) == (kernels, COPIES, 0)
+
+
+def test_nothing_of_the_report_is_doubtful(profile: Mapping[str, Any]) -> None:
+    assert profile["remarks"] == []

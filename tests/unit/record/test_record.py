@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 import pytest
 
-from plugins.record.job import Job, JobRef
-from plugins.record.lines import Line, OtherVersionError, Replay, Run, hash_of, parsed, written
+from fixtures.runs.lock import RunLock
+from fixtures.session.choices import CHOICES
+from fixtures.session.opening import begin_run
+from plugins.base.errors import ConfigError
+from plugins.record.case import EarlierJob, JobRecord
+from plugins.record.folder import make_private
+from plugins.record.job import Job, JobRef, JobState, Phase, Times
+from plugins.record.lines import (
+    JOBS_LOG,
+    Line,
+    OtherVersionError,
+    Part,
+    Replay,
+    Run,
+    hash_of,
+    parsed,
+    written,
+)
+from tests.unit.chosen import choices
 from tests.unit.jobs_log import line_of
 
 RUN = Run(id="run-1", site="lab", home="/results/run-1", started=1.8e9, pid=7)
@@ -130,3 +151,111 @@ def test_a_recipe_is_the_name_of_a_folder(recipe: str) -> None:
     line = Line(after="", at=1.0, run=RUN, jobs=(Job(ref=JobRef(recipe, "c", "name")),))
     with pytest.raises(OtherVersionError, match=r"jobs\.0\.ref\.recipe"):
         parsed(written(line))
+
+
+# The folder of a run is its user's alone
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_run_is_private_and_its_parents_are_as_they_were(tmp_path: Path) -> None:
+    folder = tmp_path / "shared" / "results" / "20261122-043152-abcd"
+    folder.parent.parent.mkdir(mode=0o755)
+    make_private(folder)
+    assert (mode(folder), mode(folder.parent.parent)) == (0o700, 0o755)
+
+
+def test_a_folder_that_allure_made_is_made_private(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "allure").mkdir(parents=True)
+    folder.chmod(0o755)
+    make_private(folder)
+    assert mode(folder) == 0o700
+
+
+def test_a_link_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    other, link = tmp_path / "other", tmp_path / "run"
+    other.mkdir(mode=0o755)
+    link.symlink_to(other)
+    with pytest.raises(PermissionError, match="is a link, or belongs to another user"):
+        make_private(link)
+    assert mode(other) == 0o755
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="another user"):
+        make_private(folder)
+
+
+def test_a_run_of_another_session_of_the_same_second_is_refused(tmp_path: Path) -> None:
+    first = RunLock(tmp_path)
+    assert first.take()
+    session: Any = SimpleNamespace(stash={CHOICES: choices(folder=tmp_path)})
+    with pytest.raises(ConfigError, match="is the run of another session"):
+        begin_run(session, [])
+    assert not (tmp_path / JOBS_LOG).exists()
+    first.release()
+
+
+# Each fact of a job is in the record of its case, or in the list of those that are not
+
+JOB = Job(
+    ref=JobRef("llama3", "70b-fp8-512gpus", "a-name", "77", "/a/folder", "JobSet", "another-name", "a-uid"),
+    try_number=2,
+    backend="slurm",
+    location="a cluster",
+    gpus=512,
+    status="ended",
+    state=JobState(Phase.FAILED, "FAILED", "a reason", "n[1-64]", "1:0", ("a digest",), True),
+    times=Times(1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
+    attempts=3,
+    excluded=("n65",),
+    checkpoint="to be kept",
+    log_note="a note",
+    log_fault="a fault",
+    failure="infrastructure",
+    message="a message",
+)
+
+# A case's key and its folder have these; the others concern the session that owns the job alone.
+NOT_PUBLIC = {
+    "ref.recipe", "ref.case_id", "ref.folder", "ref.renamed", "ref.uid", "try_number", "backend", "location", "gpus", "status",
+    "state.phase", "state.images", "state.hopeless", "times.cancel_asked", "times.cancel_confirmed", "checkpoint",
+    "log_note", "log_fault",
+}  # fmt: skip
+
+
+def paths(of: type, above: str = "") -> Iterator[str]:
+    """The facts of a job: the fields of its parts, by their paths."""
+    kinds = get_type_hints(of)
+    for field in fields(of):
+        if is_dataclass(kinds[field.name]):
+            yield from paths(kinds[field.name], f"{above}{field.name}.")
+        else:
+            yield f"{above}{field.name}"
+
+
+def without(job: Any, path: str) -> Any:
+    """The same job with another value of this fact."""
+    first, _, rest = path.partition(".")
+    value = without(getattr(job, first), rest) if rest else "changed"
+    return replace(job, **{first: value})
+
+
+@pytest.mark.parametrize("path", sorted(paths(Job)))
+def test_a_fact_of_a_job_is_in_a_record_unless_it_is_listed(path: str) -> None:
+    kinds: tuple[type[JobRecord | EarlierJob], ...] = (JobRecord, EarlierJob)
+    in_a_record = any(kind.of(without(JOB, path)) != kind.of(JOB) for kind in kinds)
+    assert in_a_record == (path not in NOT_PUBLIC)
+
+
+@pytest.mark.parametrize("kind", [JobRecord, EarlierJob])
+def test_each_key_of_a_record_is_a_fact_of_the_job(kind: type[JobRecord | EarlierJob]) -> None:
+    assert issubclass(kind, Part)
+    record = kind.of(JOB)
+    assert all(getattr(record, field.name) for field in fields(kind))
