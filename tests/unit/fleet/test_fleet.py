@@ -15,7 +15,6 @@ import pytest
 
 from fixtures.backends.base import Backend, ClusterTimes, InQueue, LogPiece, LogPlace
 from fixtures.fleet import follow, log_reading, submit
-from fixtures.fleet.jobs import TrackedJobs
 from fixtures.fleet.state import Policy
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
@@ -60,37 +59,6 @@ def test_a_launcher_that_hangs_holds_nobody_up(cluster: Cluster, start: Start) -
     assert session.job(WIDE).status == "intent"
     release.set()
     assert session.end().failure == ""
-
-
-def test_no_launcher_waits_while_logs_are_read(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    last = examples.case("8b-bf16-8gpus")
-    reading, submitted, met = threading.Event(), threading.Event(), threading.Event()
-    wake = TrackedJobs.wake
-
-    def woken(jobs: TrackedJobs) -> None:
-        # By the only launcher, which is free by now.
-        if reading.is_set():
-            submitted.set()
-        wake(jobs)
-
-    def read(name: str) -> None:
-        if name == WIDE.id and NARROW.id in cluster.submitted and not reading.is_set():
-            reading.set()
-            assert submitted.wait(60)
-        elif name == MIDDLE.id and reading.is_set() and not met.is_set():
-            until(lambda: last.id in cluster.submitted)
-            met.set()
-
-    monkeypatch.setattr(TrackedJobs, "wake", woken)
-    cluster.on_submit = lambda name: reading.wait(60) if name == NARROW.id else None
-    cluster.on_read = read
-    for case in (WIDE, MIDDLE):
-        cluster.ends[case.id] = [RUNNING] * 20 + [DONE]
-    entries = start(WIDE, MIDDLE, NARROW, last, submissions_at_once=1).finish()
-    assert {entry.failure for entry in entries.values()} == {""}
-    assert met.is_set()
 
 
 def test_a_submission_that_was_denied_in_its_middle_is_looked_up(cluster: Cluster, start: Start) -> None:

@@ -16,7 +16,7 @@ from fixtures.fleet.controller import Fleet
 from fixtures.fleet.isolate import LEAVES
 from fixtures.fleet.job import TrackedJob
 from fixtures.fleet.jobs import TrackedJobs
-from fixtures.fleet.state import Budget, Isolation, Policy, PricedCase
+from fixtures.fleet.state import Isolation, Policy, PricedCase
 from fixtures.runs.ledger import Ledger
 from fixtures.runs.planned import PlannedJob
 from fixtures.runs.resume import resumed
@@ -159,36 +159,6 @@ def test_a_round_beyond_the_budget_is_recorded_and_not_run(cluster: Chooses, sta
     assert [entry.message for entry in session.ledger.entries() if entry.message] == [
         "not run: round 2 of the isolation, 4 probes (about 4 GPU-hours): 2 of --isolate 10 are left"
     ]
-
-
-def test_all_isolations_of_a_session_share_the_budget() -> None:
-    budget = Budget(10.0)
-    assert [budget.take(hours) for hours in (6.0, 6.0, 4.0, 0.1)] == [
-        *("", "4 of --isolate 10 are left"),
-        *("", "0 of --isolate 10 are left"),
-    ]
-
-
-def test_a_round_of_more_probes_than_run_at_once_says_so(start: Start) -> None:
-    session = start(MIDDLE, policy=policy(), jobs_in_flight=4)
-    session.finish()
-    rounds = [line.partition("round ")[2] for line in session.messages() if "of the isolation" in line]
-    assert rounds[:2] == [
-        "1 of the isolation, 8 probes (about 8 GPU-hours), 4 at once (limits.jobs_in_flight)",
-        "2 of the isolation, 4 probes (about 4 GPU-hours)",
-    ]
-
-
-def test_of_the_probes_those_that_fail_are_told(cluster: Chooses, start: Start) -> None:
-    probe = f"{MIDDLE.id}-isolate1x1.1-gpu003"
-    cluster.ends[probe] = [JobState(Phase.FAILED, "NODE_FAIL", nodes="gpu003")]
-    session = start(MIDDLE, policy=policy())
-    session.finish()
-    lines = session.messages()
-    assert sum("of the isolation" in line for line in lines) == 4
-    (line,) = (line for line in lines if "isolate1x" in line or "isolate2x" in line)
-    assert line.partition(": ")[0].endswith("isolate1x1.1-gpu003")
-    assert "node_fail" in line
 
 
 # The case once more without the nodes that slow it
@@ -336,14 +306,6 @@ def followed(cluster: Chooses, folder: Path, policy: Policy) -> dict[str, Job]:
     fleet.start()
     until(lambda: not fleet.running)
     return {entry.case: entry for entry in ledger.entries()}
-
-
-def test_a_resumed_session_knows_the_nodes_of_its_probes(tmp_path: Path) -> None:
-    assert [(plan.key, plan.ref.id, plan.nodes) for plan in taken_over(ledger_of(tmp_path))] == [
-        (NARROW.key, "1", ""),
-        (f"{NARROW.key}/{FIRST}", "2", "gpu001"),
-        (f"{NARROW.key}/{SECOND}", "", "gpu002"),
-    ]
 
 
 @pytest.mark.parametrize(

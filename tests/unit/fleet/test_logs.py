@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 import plugins.judging.job_files
 import plugins.suite.judged
 from fixtures.backends.base import LogCheck, LogCopy, LogPiece, LogPlace
+from fixtures.backends.kubernetes.job_logs import with_gap
+from fixtures.backends.kubernetes.logs import Read
 from fixtures.fleet import log_reading
 from fixtures.fleet.job import LogReading
 from fixtures.fleet.log_reading import contradiction
@@ -28,13 +31,13 @@ from plugins.judging.job_files import ParsedLogs
 from plugins.logs import Log
 from plugins.logs.formats import parser, read
 from plugins.logs.line_parser import MAX_LINE, MAX_WRAPPED
-from plugins.record.folder import ERRORS, LOG, try_folder
+from plugins.record.folder import ERRORS, LOG
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.verdict import Kind
 from plugins.suite.judged import judge_of
 from tests.unit import examples
 from tests.unit.chosen import choices, chosen
-from tests.unit.cluster import BROKEN, DONE, WIDE, Cluster, Session, Start
+from tests.unit.cluster import BROKEN, DONE, NARROW, RUNNING, WIDE, Cluster, Session, Start
 from tests.unit.examples import nemo2_text, outcome, parse, times
 from tests.unit.judging.test_judge import judged
 
@@ -126,29 +129,6 @@ def test_a_log_that_was_followed_is_not_parsed_again(
     log, count = reader.read(session.fleet.folder / WIDE.key)
     assert (len(log.steps), count) == (50, 0)
     assert [job.log for each in session.fleet._controllers for job in each.jobs.cases] == [Log()], "let go of"
-
-
-def test_the_logs_of_all_runs_of_a_case_are_handed_on(
-    cluster: Cluster, follow: Follow, reader: Reader, tmp_path: Path
-) -> None:
-    cluster.logs[f"{WIDE.id}-try2"] = nemo2_text([2 * seconds for seconds in times()])
-    counts = list[int]()
-
-    def another(case: object, job: object, earlier: Sequence[object]) -> str:
-        counts.append(reader.read(tmp_path / WIDE.key)[1])
-        return "" if earlier else "cannot tell"
-
-    folder = follow(policy=replace(reader.policy, another_run=another)).folder
-    assert counts == [0, 0], "the fleet asks the judge after it has handed the log on"
-    (first, of_first), (second, of_second) = reader.read(try_folder(folder, 1)), reader.read(folder)
-    assert of_first == of_second == 0
-    assert first.steps != second.steps
-
-
-def test_the_log_of_a_job_that_broke_is_handed_on(cluster: Cluster, follow: Follow, reader: Reader) -> None:
-    cluster.ends[WIDE.id] = [BROKEN]
-    log, count = reader.read(follow(nemo2_text(times()[:7]), policy=reader.policy).folder)
-    assert (len(log.steps), count) == (7, 0)
 
 
 def change(path: Path) -> None:
@@ -413,14 +393,157 @@ def test_two_logs_of_one_life_tell_the_same(
     assert bool(contradiction(parse(nemo2_text(read)), parse(nemo2_text(other)))) == differs
 
 
-def test_a_garbled_step_contradicts_nothing() -> None:
-    log = parse(WHOLE)
-    garbled = replace(log, steps=(replace(log.steps[0], seconds=None), *log.steps[1:]))
-    assert contradiction(garbled, log) == contradiction(log, garbled) == ""
-
-
 def test_what_spoils_one_log_of_a_run_spoils_the_other() -> None:
     one = Log(marks=(("profiler", "a"),))
     other = Log(steps=parse(WHOLE).steps, marks=(("profiler", "b"), ("socket fallback", "c")))
     both = one.beside(other)
     assert (both.marks, both.steps) == ((("profiler", "a"), ("socket fallback", "c")), ())
+
+
+# Lines that are known to be lost: what they may have told is never assumed
+
+WHOLE_LOG = nemo2_text()
+GAP = "the kubelet rotated the log of pod p away"
+HALF = len(WHOLE_LOG) // 2
+
+
+def in_known_pieces(*pieces: tuple[str, str], more: bool = False) -> Cluster:
+    """Its one log comes in these pieces, each with the gap that is known up to there."""
+    made, ends = Cluster(), [0]
+    for text, _ in pieces:
+        ends.append(ends[-1] + len(text))
+
+    def read(job: JobRef, place: LogPlace, wanted: Sequence[bytes]) -> LogPiece:
+        made.on_read(job.name)
+        number = ends.index(place.offset)
+        if number == len(pieces):
+            return LogPiece(b"", place)
+        text, gap = pieces[number]
+        return LogPiece(text.encode(), LogPlace("log", ends[number + 1], gap=gap), more=more)
+
+    made.read_log = read  # type: ignore[method-assign]
+    return made
+
+
+def followed(folder: Path, made: Cluster) -> Job:
+    session = Session(folder, made, [WIDE], Policy())
+    session.fleet.start()
+    try:
+        return session.finish()[WIDE.id]
+    finally:
+        session.fleet.stop()
+
+
+@pytest.mark.parametrize("end", [DONE, BROKEN])
+@pytest.mark.parametrize("pieces", [[(WHOLE_LOG, GAP)], [("a first line\n", ""), (WHOLE_LOG, GAP)]])
+def test_nobody_judges_a_run_that_told_what_it_is_in_lines_that_are_lost(
+    tmp_path: Path, pieces: list[tuple[str, str]], end: Any
+) -> None:
+    made = in_known_pieces(*pieces)
+    made.ends[WIDE.id] = [end]
+    entry = followed(tmp_path, made)
+    assert entry.failure == "infrastructure"
+    assert (
+        f"every step was seen, but {GAP}; the lost lines state its network and configuration" in entry.message
+    )
+
+
+def test_lines_that_are_lost_behind_the_first_step_are_a_remark(tmp_path: Path) -> None:
+    entry = followed(tmp_path, in_known_pieces((WHOLE_LOG[:HALF], ""), (WHOLE_LOG[HALF:], GAP)))
+    assert entry.failure == ""
+    assert entry.log_note == f"{GAP}; the rest of these lines was not read"
+
+
+def test_a_run_that_hung_at_its_end_does_not_pass_with_its_first_lines_lost(tmp_path: Path) -> None:
+    made = in_known_pieces((WHOLE_LOG, GAP))
+    made.ends[WIDE.id] = [RUNNING]
+    session = Session(tmp_path, made, [WIDE], Policy(), stall_seconds=0.2, stall_factor=0.001)
+    session.fleet.start()
+    entry = session.finish()[WIDE.id]
+    session.fleet.stop()
+    assert entry.failure == "infrastructure"
+    assert "after its last step, but " + GAP in entry.message
+
+
+def test_the_buckets_copy_takes_the_place_of_a_log_without_its_first_lines(tmp_path: Path) -> None:
+    made = in_known_pieces((WHOLE_LOG, GAP))
+    copied = WHOLE_LOG + "the end\n"
+    made.copies[WIDE.id] = LogCopy(LogPlace("log"), SOURCE, GAP, copied.encode())
+    entry, folder = followed(tmp_path, made), tmp_path / WIDE.key
+    assert entry.failure == ""
+    assert entry.log_note.startswith(
+        f"{GAP}; the steps were read from {SOURCE}; the rest of what the job printed"
+    )
+    assert ((folder / "log.txt").read_text(), (folder / "log.own.txt").read_text()) == (copied, WHOLE_LOG)
+
+
+def test_a_copy_that_is_not_whole_makes_nothing_good(tmp_path: Path) -> None:
+    made = in_known_pieces((WHOLE_LOG, GAP))
+    made.copies[WIDE.id] = LogCopy(LogPlace("log"), SOURCE, GAP, WHOLE_LOG[:HALF].encode())
+    assert followed(tmp_path, made).failure == "infrastructure"
+
+
+def resumed(folder: Path, made: Cluster, *earlier: str) -> Path:
+    """The case's folder, where earlier sessions collected these logs."""
+    place = folder / WIDE.key
+    place.mkdir(parents=True)
+    for name, text in zip(("log.txt", "log.earlier.txt"), earlier, strict=False):
+        (place / name).write_text(text)
+    followed(folder, made)
+    return place
+
+
+def test_what_an_earlier_session_read_is_kept_while_the_new_log_lacks_its_head(tmp_path: Path) -> None:
+    folder = resumed(tmp_path, in_known_pieces((WHOLE_LOG, GAP)), "the middle\n", "the head\n")
+    assert (folder / "log.earlier.txt").read_text() == "the head\nthe middle\n"
+    assert (folder / "log.txt").read_text() == WHOLE_LOG
+
+
+def test_with_a_copy_it_stays_as_what_the_job_said(tmp_path: Path) -> None:
+    made = in_known_pieces((WHOLE_LOG, GAP))
+    made.copies[WIDE.id] = LogCopy(LogPlace("log"), SOURCE, GAP, f"{WHOLE_LOG}\n".encode())
+    folder = resumed(tmp_path, made, "the head\n")
+    assert (folder / "log.own.txt").read_text() == "the head\n" + WHOLE_LOG
+    assert not (folder / "log.earlier.txt").exists()
+
+
+def test_a_log_that_grows_faster_than_it_is_read_is_read_on(tmp_path: Path) -> None:
+    made = in_known_pieces(*((line, "") for line in WHOLE_LOG.splitlines(keepends=True)), more=True)
+    made.ends[WIDE.id] = made.ends[NARROW.id] = [RUNNING]
+    asked: list[str] = []
+    made.on_read = asked.append
+    session = Session(tmp_path, made, [WIDE, NARROW], Policy())
+    session.fleet.start()
+    while set(asked[-8:]) != {WIDE.id, NARROW.id} or len(asked) < 150:
+        assert session.fleet.running
+    session.fleet.stop()
+    # Neither one piece in each look, nor all of them before the other one has its turn.
+    assert (NARROW.id, 16) in [(name, len(list(run))) for name, run in groupby(asked)]
+
+
+HEAD = r"Pod on \S+ is running"
+
+
+def seen_place(text: str, *, lost: bool = False, before: LogPlace | None = None) -> LogPlace:
+    before = before or LogPlace("p")
+    place = LogPlace("p", before.offset + len(text), mark="2026-11-21T09:00:00Z 1", gap=before.gap)
+    return with_gap(Read(text.encode(), place, lost=lost), before, "p", HEAD)
+
+
+def test_a_log_that_does_not_begin_at_its_beginning_has_a_gap() -> None:
+    assert seen_place("a warning\nPod on p is running\n").gap == ""
+    assert "rotated the first lines of pod p away unread" in seen_place("step 17\nPod on p is exiting\n").gap
+    assert with_gap(Read(b"step 17\n", LogPlace("p", 8)), LogPlace("p"), "p", None).gap == ""
+
+
+def test_a_head_that_comes_a_moment_later_is_there() -> None:
+    first = seen_place("bash: warning: setlocale\n")
+    assert first.gap
+    assert seen_place("Pod on p is running\n", before=first).gap == ""
+    assert seen_place("step 17\n", before=first).gap == first.gap
+
+
+def test_a_gap_stays_a_gap() -> None:
+    place = seen_place("step 17\n", lost=True, before=seen_place("Pod on p is running\n"))
+    assert "away before all of it was read" in place.gap
+    assert seen_place("Pod on p is running\n", before=place).gap == place.gap

@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +19,10 @@ from fixtures.fleet.job import Status, TrackedJob
 from fixtures.fleet.order import CHECKPOINT, Busy, Candidate, busy_with, candidate, next_jobs
 from fixtures.fleet.state import Isolation
 from fixtures.runs.ledger import Ledger
-from fixtures.session import opening, prospects
 from plugins.base.errors import Unreachable
-from plugins.baselines.store import Baseline
-from plugins.judging.evidence import baseline_in
 from plugins.recipes.cases import Case, same_reports
 from plugins.record.job import Failure, Job, JobRef, JobState
 from tests.unit import examples
-from tests.unit.chosen import chosen
 from tests.unit.cluster import DONE, MIDDLE, NARROW, RUNNING, WIDE, Cluster, Start
 from tests.unit.fleet.test_isolate import isolation
 from tests.unit.jobs_log import planned
@@ -209,22 +204,6 @@ def test_an_end_that_is_near_is_seen_sooner_after_a_quiet_time() -> None:
     assert pace.due(12.1, changed=12.0, near=False) == 13.5
 
 
-def test_a_short_job_is_looked_at_every_two_seconds() -> None:
-    assert max(pauses(asked(20), lambda now: now < 10)) < 2
-
-
-def test_a_short_run_saves_some_questions_for_its_end() -> None:
-    pace, now, waits = PollInterval(1.0, 0.0), 0.0, list[float]()
-    while now < 10:
-        now = pace.due(now, changed=now, near=False)
-        pace.ask(now)
-    for _ in range(4):
-        due = pace.due(now, changed=now, near=True)
-        waits.append(round(due - now, 2))
-        pace.ask(now := due)
-    assert waits == [0.25, 0.25, 0.5, 1.0]
-
-
 def test_a_day_long_queue_is_asked_every_quarter_of_a_minute() -> None:
     waits = pauses(asked(4000), lambda now: now > 1000 + SLOWEST)
     assert min(waits) >= SLOWEST
@@ -278,22 +257,6 @@ def test_the_logs_of_all_jobs_that_ended_are_asked_for_together(
     )
 
 
-def test_the_cluster_is_asked_sooner_only_near_an_end(
-    cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-    due = PollInterval.due
-
-    def note(interval: PollInterval, now: float, *, changed: float, near: bool) -> float:
-        asked.append(near)
-        return due(interval, now, changed=changed, near=near)
-
-    monkeypatch.setattr(PollInterval, "due", note)
-    monkeypatch.setattr(follow.Follower, "near", property(lambda _: False))
-    start(WIDE).finish()
-    assert set(asked) == {False}
-
-
 @pytest.mark.parametrize("cases", [[WIDE], [WIDE, MIDDLE, NARROW]])
 def test_the_jobs_that_a_stop_cancels_are_recorded_together(
     cluster: Cluster, start: Start, monkeypatch: pytest.MonkeyPatch, cases: list[Case]
@@ -307,19 +270,3 @@ def test_the_jobs_that_a_stop_cancels_are_recorded_together(
     assert {entry.status for entry in session.entries().values()} == {"ended"}
     # That they were asked to end, that they did, the ends of their cases, and that of the run.
     assert len(synced) == 4
-
-
-def test_the_baseline_of_a_case_is_looked_up_once_for_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, looked = chosen(), list[Baseline | None]()
-
-    def counted(*arguments: Any) -> Baseline | None:
-        looked.append(baseline_in(*arguments))
-        return looked[-1]
-
-    monkeypatch.setattr("fixtures.session.prospects.baseline_in", counted)
-    plan = opening._planned(Path("run"), case, ())
-    price = prospects.price(case)
-    assert len(looked) == 2
-    assert plan.expected is not None
-    assert price is not None
-    assert plan.minutes == price.minutes

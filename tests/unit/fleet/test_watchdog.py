@@ -17,7 +17,7 @@ from fixtures.backends.slurm.section import Slurm
 from fixtures.backends.ssh.endpoint import Ssh
 from fixtures.backends.this_machine import Local
 from fixtures.fleet.job import Status, Timer, TrackedJob
-from fixtures.fleet.state import Progress, clock, time_left, total
+from fixtures.fleet.state import Progress, time_left, total
 from fixtures.fleet.watchdog import (
     LogEnd,
     fewest_steps_to_give_up,
@@ -371,14 +371,6 @@ def test_a_case_without_a_baseline_has_no_distance() -> None:
     assert "expected" not in line
 
 
-def test_in_the_warm_up_there_is_no_distance_and_the_time_left_is_the_baselines() -> None:
-    warming = status([50.0] * 3)
-    assert warming.off is None
-    assert warming.left == 47 * 10.07
-    assert status([50.0] * 3, expected=None).left == 47 * 50.0
-    assert status([50.0] * 3 + [10.6] * 13).off == pytest.approx(-0.05)
-
-
 def test_before_its_first_step_a_case_shows_where_it_is_and_since_when() -> None:
     assert status().line(142.0) == f"{examples.case().key}  running 0:42"
     queued = status(state=JobState(Phase.QUEUED, "PENDING"), running=None, submitted=2.0)
@@ -415,13 +407,6 @@ def test_every_place_in_a_life_can_be_counted(stands: Status) -> None:
         assert total([status(status=stands, state=JobState(phase, "X"))]).startswith("1 case: 1 "), phase
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (723, "12:03"), (3723, "1:02:03")]
-)
-def test_a_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
-
-
 def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:
     at = datetime.now().replace(hour=23, minute=59)
     waits = status(state=PENDING, running=None, in_queue=InQueue(1017, at.timestamp())).waits
@@ -432,19 +417,6 @@ def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:
     assert status(state=replace(PENDING, reason="a\n b")).waits == "a b"
     # What the queue said is of no interest any more.
     assert status(in_queue=InQueue(3, 1.0)).waits == ""
-
-
-@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.SUSPENDED])
-def test_a_case_that_waits_again_after_its_first_steps_shows_the_reason(phase: Phase) -> None:
-    held = JobState(phase, "X", "somebody has\n suspended it")
-    assert status([10.0] * 5, state=held).line(412.0).endswith("  somebody has suspended it")
-
-
-def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
-    done = JobState(Phase.SUCCEEDED, "COMPLETED")
-    case = status([10.0] * 40, state=done, phase_since=400.0)
-    assert case.line(412.0).endswith("over 0:12  its log is awaited")
-    assert case.to_come == 0.0
 
 
 def of(name: str, gpus: int, minutes: float | None, **changed: Any) -> Progress:
@@ -479,9 +451,3 @@ def test_the_time_left_is_that_of_the_jobs_in_their_order(
 def test_a_start_that_the_scheduler_expects_is_counted() -> None:
     queued = of("a", 8, 10, state=PENDING, in_queue=InQueue(1, time.time() + 600))
     assert time_left([queued], {"slurm": Limits()}) in ("about 20:00 left", "about 19:59 left")
-
-
-def test_the_time_left_of_a_running_case_is_its_own() -> None:
-    assert time_left([status([10.07] * 30)], {"slurm": Limits()}) == "about 3:21 left"
-    begun = status(minutes=10, running=time.monotonic() - 240)
-    assert time_left([begun], {"slurm": Limits()}) in ("about 6:00 left", "about 5:59 left")

@@ -88,17 +88,7 @@ def test_without_its_samples_the_same_run_is_too_slow() -> None:
     assert found.verdict.kind is Kind.TOO_SLOW
     assert found.expected is not None
     assert found.expected.mfu_basis.peak_tflops == BEST
-
-
-def test_a_run_by_itself_is_judged_by_the_best_product() -> None:
-    found = judged(IDLE)
-    assert found.verdict.kind is Kind.PASSED
-    assert "other programs" not in found.text
-    assert found.verdict.remarks[-1].startswith(
-        "its band is wide, -40 to +60 %: no table has numbers for all CPUs"
-    )
-    assert found.expected is not None
-    assert found.expected.mfu_basis.peak_tflops == pytest.approx(BEST, rel=0.03)
+    assert "its band is wide, -40 to +60 %: no table has numbers for all CPUs" in found.text
 
 
 def test_a_slow_run_by_itself_is_too_slow_and_no_other_program_explains_it() -> None:
@@ -197,11 +187,6 @@ def test_runs_that_are_judged_together_count_by_the_highest_peak() -> None:
     assert peak(CASE, [logs[0], read("maxtext", [b""])]) is None
 
 
-def test_without_the_samples_of_the_last_steps_nothing_is_excused() -> None:
-    text = re.sub(r'cpu sample: {"step": 4\d.*\n', "", BUSY)
-    assert judged(text).verdict.headline.startswith("invalid run: other programs had ")
-
-
 def test_behind_a_runtimes_prefix_the_samples_count() -> None:
     text = "".join(f"2026-11-23T20:16:26.123456Z stdout F {line}\n" for line in BUSY.splitlines())
     assert judged(text).verdict.kind is Kind.PASSED
@@ -231,12 +216,6 @@ def test_a_damaged_sample_does_not_count(damage: str) -> None:
 def test_samples_of_an_earlier_attempt_do_not_count() -> None:
     log = read("maxtext", [(IDLE + BUSY).encode()])
     assert log.processors == read("maxtext", [BUSY.encode()]).processors
-
-
-def test_a_run_without_a_baseline_says_who_had_the_processors() -> None:
-    verdict = judged(BUSY, known=False).verdict
-    assert verdict.kind is Kind.NO_BASELINE
-    assert "other programs had 59 % of the processors" in verdict.remarks[-1]
 
 
 def test_a_run_beside_others_becomes_no_baseline() -> None:

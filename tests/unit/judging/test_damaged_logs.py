@@ -125,7 +125,7 @@ def judged(cell: Cell, log: Log, end: str, before: list[Log], *, known: bool, st
 
 
 @pytest.mark.parametrize("dialect", cells.DIALECTS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_every_log_and_every_end_has_one_verdict(dialect: str, data: st.DataObject) -> None:
     cell, (first, last) = healthy(dialect, data.draw(st.integers(0, 9)))

@@ -469,11 +469,6 @@ def test_damaged_lines_are_passed_over(line: bytes) -> None:
     assert parse_gpus([line]) is None
 
 
-def test_what_an_earlier_start_told_is_left_out() -> None:
-    lines = (LOGS / "healthy.log").read_bytes().splitlines()
-    assert parse_gpus([*lines, *lines]) == parse_gpus(lines)
-
-
 def test_the_samples_are_kept_as_a_table_and_a_plot(tmp_path: Path) -> None:
     write_case(judged("second_process", folder=tmp_path))
     table = (tmp_path / "gpus.csv").read_text().splitlines()

@@ -15,7 +15,7 @@ from plugins.record.baseline import Statistic
 from tests.printed import megatron_lm
 from tests.printed.megatron_lm import argument
 from tests.printed.nemo2 import nemo2_line
-from tests.unit import aks, examples
+from tests.unit import examples
 from tests.unit.examples import parse, problems
 from tests.unit.stated import (
     CASES,
@@ -35,7 +35,6 @@ from tests.unit.stated import (
 )
 
 DIALECTS = pytest.mark.parametrize("dialect", sorted(CASES))
-ATTEMPTS = pytest.mark.parametrize("dialect", sorted(set(CASES) - {"maxtext"}))
 EACH = pytest.mark.parametrize("sample", SAMPLES, ids=str)
 
 
@@ -71,14 +70,6 @@ def test_a_value_cut_short_or_with_other_output_in_it_says_nothing(sample: Sampl
         assert contradicted(sample.dialect, garbled) == []
 
 
-# The number of a line that was never ended may have more digits: it does not count.
-@EACH
-def test_a_line_that_never_ended_says_nothing(sample: Sample) -> None:
-    line = sample.line.format(sample.other)
-    assert facts_of(sample.dialect, f"chatter\n{line}") == []
-    assert facts_of(sample.dialect, f"chatter\n{line}\n") != []
-
-
 # MaxText's two runs in one log are one job's; their statements are not told apart.
 @pytest.mark.parametrize("sample", [one for one in SAMPLES if one.dialect != "maxtext"], ids=str)
 def test_what_an_attempt_states_counts_until_another_one_states_it_anew(sample: Sample) -> None:
@@ -89,16 +80,6 @@ def test_what_an_attempt_states_counts_until_another_one_states_it_anew(sample: 
     for lines in ((other, *first), (right, *first, other)):
         (said,) = contradicted(dialect, *lines)
         assert sample.said in said
-
-
-@ATTEMPTS
-def test_a_whole_run_behind_one_of_another_configuration(dialect: str) -> None:
-    line = COMMUNICATORS[0]
-    gpus = CASES[dialect].gpus
-    before = text_of(dialect, line.format(2 * gpus), count=20)
-    assert judged(dialect, before + text_of(dialect, line.format(gpus))) == []
-    (reason,) = judged(dialect, before + text_of(dialect))
-    assert f"its largest group has {2 * gpus} processes" in reason
 
 
 # What a run has of the same words and another meaning.
@@ -162,23 +143,6 @@ def test_nemo_2_says_fp8_by_what_it_gathers(case_id: str, valid: bool) -> None:
     assert [said.endswith(", this case is bf16") for said in found] == ([] if valid else [True])
 
 
-# Megatron-LM scales the loss of FP16 only, at first by 2^32: each step says so.
-@pytest.mark.parametrize(
-    ("lines", "valid"),
-    [
-        ([argument("params_dtype").format("torch.float16")], True),
-        ([argument("bf16").format(False), argument("params_dtype").format("torch.float16")], True),
-        ([argument("params_dtype").format("torch.bfloat16")], False),
-        ([argument("params_dtype").format("torch.float32")], False),
-    ],
-)
-def test_megatron_lm_says_its_precision(lines: list[str], valid: bool) -> None:
-    found = judged("megatron_lm", text_of("megatron_lm", *lines))
-    assert [said.endswith('", this case is fp16') for said in found] == ([] if valid else [True])
-    unscaled = "\n".join(aks.log_lines(8.0, scale=1.0)) + "\n"
-    assert judged("megatron_lm", unscaled) == ['the log says "loss scale is 1.0", this case is fp16']
-
-
 # A run in FP8 says so in one of several places, and null in the others.
 @pytest.mark.parametrize(
     ("lines", "valid"),
@@ -236,18 +200,6 @@ def with_rates(case: Case, definition: str, factor: float = 1.0, every: int = 1)
         before = line.replace(" | consumed", f" | {shown} | consumed")
         lines.append(line if not shown else before if every == 1 else f"{line} | {shown}")
     return parse("\n".join(lines) + "\n")
-
-
-# nemo/utils/flops_formulas.py: full attention up to 25.07, causal attention from 6251117f4c on; log_every_n_steps is 1 in the
-# performance scripts and 10 in plain recipes.
-@pytest.mark.parametrize("every", [1, 10])
-@pytest.mark.parametrize("definition", ["full-attention", "causal-attention"])
-def test_nemo_2_prints_a_rate_of_the_case(definition: str, every: int) -> None:
-    case = examples.case()
-    log = with_rates(case, definition, every=every)
-    assert sum(step.tflops_per_gpu is not None for step in log.steps) == 51 - every
-    assert problems(case, log, Statistic(), H100) == []
-    assert identity.stated_by(case, log)["model"] == "step time x rate"
 
 
 @pytest.mark.parametrize("every", [1, 10])
@@ -354,13 +306,6 @@ def test_a_loss_scale_of_1_tells_no_dtype(dialect: str) -> None:
     assert identity.stated_by(LLAMA, parse(scaled, dialect))["dtype"] == "loss scale is 524288.0"
 
 
-@pytest.mark.parametrize(
-    "line", [STARTING.format(512), GPU_LINES[2].format("NVIDIA H100 80GB HBM3"), COMMUNICATORS[0].format(512)]
-)
-def test_one_statement_is_enough_to_be_told_from_others(line: str) -> None:
-    assert identity.anonymous(LLAMA, parse(text_of("nemo2", line))) == ""
-
-
 # MaxText's mesh beside the case's sharding, and what Megatron-Bridge prints of dtypes and vocabularies.
 
 LARGE = examples.case("70b-bf16-512gpus", "maxtext_llama2")
@@ -430,18 +375,3 @@ def yaml(model: str, optimizer: str = "torch.float32") -> list[str]:
 def test_the_dtype_of_the_parameters_is_the_cases(lines: list[str], wrong: str) -> None:
     reasons = judged("megatron_bridge", text_of("megatron_bridge", *lines))
     assert [f"params_dtype: {wrong}" in reason for reason in reasons] == ([True] if wrong else [])
-
-
-@pytest.mark.parametrize(
-    ("sizes", "valid"),
-    [
-        ((128256,), True), ((128256, 32000), True), ((32000, 128256), True), ((128257,), True), ((128512, 128256), True),
-        ((32000,), False), ((256000, 128256), False), ((130000,), False),
-    ],
-)  # fmt: skip
-def test_the_largest_vocabulary_is_the_models(sizes: tuple[int, ...], valid: bool) -> None:
-    reasons = judged(
-        "megatron_bridge", text_of("megatron_bridge", *(f"  vocab_size: {size}" for size in sizes))
-    )
-    assert bool(reasons) is not valid
-    assert all("this case's vocab is 128256" in reason for reason in reasons)

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.fleet.job import TrackedJob
-from fixtures.fleet.state import Progress
-from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace, silent
+from fixtures.fleet.watchdog import fewest_steps_to_give_up, lost_pace
 from fixtures.runs.planned import ExpectedStepTime
 from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import BaselineFile
@@ -40,7 +39,6 @@ from plugins.suite.judged import write_case
 from tests.printed.megatron_lm import line
 from tests.unit import aks, examples
 from tests.unit.examples import problems
-from tests.unit.fleet.test_watchdog import NOW, RUNNING, machine
 from tests.unit.own_tables import FIRST
 from tests.unit.recipes.test_cases import RECIPE, write
 
@@ -70,14 +68,6 @@ def means(**changed: float) -> list[float]:
 # Validity
 
 LINES = aks.log_lines(STEP, of=CASE)
-
-
-def test_a_whole_log_is_valid_although_fp16_skipped_its_first_updates() -> None:
-    log = log_of(LINES)
-    assert (log.every, [step.index for step in log.steps]) == (10, list(range(9, 100, 10)))
-    assert log.steps[0].loss is None
-    assert problems(CASE, log, HALF) == problems(CASE, log, LAST) == []
-    assert complete(CASE, log)
 
 
 @pytest.mark.parametrize(
@@ -116,13 +106,6 @@ def test_whatever_came_before_a_whole_run_in_its_order_is_valid_and_nothing_else
         assert lines[-10:] == LINES
 
 
-def test_an_attempt_that_died_after_its_first_line_is_told_and_spoils_nothing() -> None:
-    log = log_of([LINES[0].replace("(ms): 195000.0", "(ms): 900000.0"), *LINES])
-    assert (log.restarted_after, log.repeated) == ((9,), ())
-    assert log.steps[0].seconds == 195.0
-    assert found([LINES[0], LINES[0], *LINES]) == []
-
-
 TEN = ", and this recipe's are means over 10 (--log-interval 10)"
 
 
@@ -148,29 +131,6 @@ TEN = ", and this recipe's are means over 10 (--log-interval 10)"
 )  # fmt: skip
 def test_lines_of_another_run_are_told(lines: list[str], said: str) -> None:
     assert found(lines)[0].endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("skipped", "told"),
-    [({1: 10, 2: 7}, []), ({}, []), ({5: 1}, []), ({6: 1}, [59]), ({1: 10, 7: 2, 10: 1}, [69, 99])],
-)
-def test_updates_may_be_skipped_before_what_is_judged(skipped: dict[int, int], told: list[int]) -> None:
-    said = found(aks.log_lines(STEP, of=CASE, skipped=skipped))
-    steps = f"step{'s' if len(told) > 1 else ''} {' and '.join(map(str, told))}"
-    assert said == ([f"{steps}: the update was skipped, and the judgement needs it"] if told else [])
-
-
-def test_a_garbled_line_counts_as_run_unless_it_is_judged() -> None:
-    def garbled(index: int) -> list[str]:
-        return [
-            text.replace("(ms): 7", "(ms): 7[rank3] oh") if i == index else text
-            for i, text in enumerate(LINES)
-        ]
-
-    assert found(garbled(3)) == []
-    assert found(garbled(7)) == [
-        "step 79: the log line is garbled by other output, and the statistic mean:50-99 needs it"
-    ]
 
 
 # With --log-throughput
@@ -215,13 +175,6 @@ def test_the_first_fifth_is_dropped_and_all_the_rest_is_judged() -> None:
     assert (last.step_time, last.window) == (80.0, ((99, 80.0),))
     # Behind the first fifth: eight intervals.
     assert (run.settled.steps, run.settled.mean) == (80, statistics.fmean([79.0, 78.0, 77.0, *range(72, 77)]))
-
-
-@pytest.mark.parametrize(
-    ("text", "indices"), [("mean:10-29", [19, 29]), ("mean:90-99", [99]), ("mean:0-9", [9])]
-)
-def test_a_window_is_of_whole_intervals(text: str, indices: list[int]) -> None:
-    assert [index for index, _ in boil(means(), Statistic.parse(text)).published.window] == indices
 
 
 @given(
@@ -419,33 +372,6 @@ def test_a_window_that_cuts_an_interval_measures_no_other_case(tmp_path: Path, s
     assert seen.statistic == HALF
 
 
-def test_without_a_baseline_it_is_measured_as_the_recipe_says() -> None:
-    assert usual_statistic(examples.BASELINES, CASE) == HALF
-    seen = judged(STEP)
-    assert seen.verdict.kind is Kind.NO_BASELINE
-    assert seen.details[:6] == (
-        "measured         78 s         215,093 tokens/s  MFU 45.11 %  mean of steps 50 to 99",
-        "last             78 s         215,093 tokens/s  MFU 45.11 %  steps 90 to 99",
-        "steady           78 s         215,093 tokens/s  MFU 45.11 %  median of the 8 settled intervals of 10 steps, "
-        "spread 0 % of these means over 10; single steps scatter more",
-        "model     174.6 B parameters, 96 layers of hidden size 12288, sequence length 2048",
-        "MFU by    causal-attention FLOPs, peak 989 TFLOP/s per GPU, statistic mean:50-99: 446.1 TFLOP/s per GPU",
-        "beside    MFU 45.72 % by full-attention FLOPs, +1.4 %; for comparison, not judged",
-    )
-
-
-def test_tflops_are_those_that_megatron_would_print(tmp_path: Path) -> None:
-    measured = judged(STEP, recorded(tmp_path)).measurement
-    assert measured is not None
-    assert measured.tflops_per_gpu == pytest.approx(aks.megatrons_rate(CASE, STEP))
-    assert measured.mfu_basis is not None
-    assert measured.mfu_basis.beside is not None
-    # reference: 2.1749e15 and 2.2046e15.
-    assert measured.mfu_basis.flops == pytest.approx(2.174868e15, rel=1e-6)
-    assert measured.mfu_basis.beside.flops == pytest.approx(2.20456e15, rel=1e-5)
-    assert measured.mfu_beside == pytest.approx((measured.mfu or 0) * 2.20456 / 2.174868, rel=1e-5)
-
-
 def test_the_record_names_both(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     seen = examples.with_outcome(judged(STEP), examples.outcome(folder=folder))
@@ -462,13 +388,6 @@ def test_the_record_names_both(tmp_path: Path) -> None:
     assert record["configuration"]["parameters"] == CASE.parameters
     with (folder / STEPS).open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == [str(i) for i in range(9, 100, 10)]
-    assert len(examples.drawn(examples.plot(seen), "steps")) == 10
-
-
-# A clock that stands still makes the run invalid; the plot is drawn all the same.
-def test_times_that_are_all_zero_have_a_plot() -> None:
-    seen = judged([100.0, *[0.0] * 9], throughput=False)
-    assert seen.verdict.kind is Kind.INVALID
     assert len(examples.drawn(examples.plot(seen), "steps")) == 10
 
 
@@ -492,21 +411,3 @@ def test_a_pace_is_lost_when_the_last_five_intervals_are_out_of_the_band() -> No
     assert lost_pace(job([*slow[:6], STEP]), 70) is None
     # It is through: judged, not given up.
     assert lost_pace(job(slow), 70) is None
-
-
-def test_two_intervals_of_silence_are_too_long_whatever_the_factor() -> None:
-    running: dict[str, Any] = {"running": NOW - 9000, "state": RUNNING}
-    site = machine(stall_factor=3, stall_seconds=300)
-    quiet = 2 * 10 * STEP
-    assert silent(job([200.0, STEP, STEP], stepped=NOW - quiet, **running), site, NOW) is None
-    assert silent(job([200.0, STEP, STEP], stepped=NOW - quiet - 1, **running), site, NOW) == quiet + 1
-    assert silent(job([200.0], stepped=0.0, **running), site, NOW) is None
-
-
-def test_a_running_case_shows_how_far_it_is() -> None:
-    status = Progress.of(job(means()[:6], running=100.0, state=RUNNING))
-    assert (status.done, status.steps) == (60, 100)
-    assert status.step_time == pytest.approx(STEP, rel=0.002)
-    assert status.left == pytest.approx(40 * STEP, rel=0.002)
-    assert status.off == pytest.approx(0, abs=0.002)
-    assert Progress.of(job(means()[:2], running=100.0, state=RUNNING)).off is None

@@ -68,12 +68,6 @@ def test_the_end_itself_is_shown_where_there_is_nothing_else() -> None:
     assert found("out of memory", "", "bye") == ["out of memory", "bye"]
 
 
-def test_of_what_many_ranks_say_the_first_is_shown_but_each_node_that_srun_names() -> None:
-    ranks = [f"[rank{rank}]: RuntimeError: NCCL error at 0x7f3c{rank:04x}" for rank in range(512)]
-    other = CRASH.replace("gpu002", "gpu003")
-    assert found(*ranks, CRASH, other) == [ranks[0], CRASH, other]
-
-
 def test_the_lines_of_srun_on_many_nodes_leave_room_for_the_cause() -> None:
     """One for each of 64 nodes; eight lines are shown."""
     cause = "RuntimeError: CUDA error: uncorrectable ECC error encountered"

@@ -15,7 +15,6 @@ import pytest
 import plugins.judging.job_files
 import plugins.suite.judged
 from plugins.baselines.store import Baseline
-from plugins.isolation.probes import Answer, Ending
 from plugins.judging.choice import Choice, Repeats, Setting
 from plugins.judging.job_files import MOST_PARSED, ParsedLogs
 from plugins.judging.judge import another_run
@@ -24,8 +23,8 @@ from plugins.logs import Log
 from plugins.logs.formats import read
 from plugins.logs.log import Fact
 from plugins.record.folder import LOG, keep_try
-from plugins.record.job import Job, JobRef, JobState, Phase, Times
-from plugins.record.outcome import Isolated, Outcome
+from plugins.record.job import Job, JobRef, JobState, Phase
+from plugins.record.outcome import Outcome
 from plugins.record.verdict import Kind
 from plugins.suite.judged import Judge
 from plugins.suite.measured import Target
@@ -117,10 +116,6 @@ def test_each_end_has_one_verdict(job: dict[str, object], log: str, kind: Kind, 
     assert (found.measurement is not None, found.expected is not None) == (judged_by_pace, judged_by_pace)
 
 
-def test_a_whole_run_at_the_published_pace_passes_without_a_remark() -> None:
-    assert judged(outcome(), nemo2_text()).verdict.remarks == ()
-
-
 def test_a_case_without_a_baseline_says_what_it_measured() -> None:
     job = outcome(gpu="b200")
     found = examples.judged(examples.case(), replace(job, gpu="b200"), parse(nemo2_text()), None)
@@ -137,22 +132,6 @@ def test_a_case_without_a_baseline_says_what_it_measured() -> None:
 def test_a_case_without_a_baseline_must_be_valid_all_the_same() -> None:
     found = examples.judged(examples.case(), outcome(gpu="b200"), parse(until(48)), None)
     assert found.verdict.kind is Kind.INVALID
-
-
-def test_an_unknown_gpu_has_no_mfu() -> None:
-    found = examples.judged(examples.case(), outcome(gpu="abacus"), parse(nemo2_text()), None)
-    assert found.verdict.kind is Kind.NO_BASELINE
-    assert (
-        found.measurement and found.measurement.step_time,
-        found.measurement and found.measurement.mfu,
-    ) == (10.11, None)
-
-
-def test_a_job_that_hung_after_its_last_step_is_judged_with_a_remark() -> None:
-    job = outcome(failure="hung", message="it went on for 300 s after its last step; cancelled", **FAILED)
-    found = judged(job, nemo2_text())
-    assert found.verdict.kind is Kind.PASSED
-    assert any("it went on for 300 s after its last step; cancelled" in r for r in found.verdict.remarks)
 
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"])
@@ -203,23 +182,6 @@ def test_a_log_from_elsewhere_is_remarked_whatever_the_verdict() -> None:
         assert noted["log_note"] in found.text
 
 
-def test_a_restart_in_the_log_is_remarked_and_judged_by_its_last_attempt() -> None:
-    found = judged(
-        outcome(), "".join(f"{nemo2_line(i, 2.0)}\n" for i in range(18)) + nemo2_text([30.0] + [12.0] * 49)
-    )
-    assert found.verdict.kind is Kind.TOO_SLOW
-    assert found.verdict.remarks == (
-        "training started over in the same log (after step 17, at 2 s a step); judged by the last attempt",
-    )
-
-
-def test_garbled_lines_are_remarked() -> None:
-    text = nemo2_text().replace(nemo2_line(20, times()[20]), nemo2_line(20, "10[rank3] oh"))
-    found = judged(outcome(), text)
-    assert found.verdict.kind is Kind.PASSED
-    assert found.verdict.remarks == ("step 20: the log line is garbled by other output; judged without",)
-
-
 def test_the_published_statistic_decides_alone_when_asked() -> None:
     text = nemo2_text(times(s49=13.1))
     assert judged(outcome(), text).verdict.kind is Kind.PASSED
@@ -266,13 +228,6 @@ def test_the_text_has_headline_figures_and_remarks() -> None:
         "  job       4711 (pacemark-1.llama3), COMPLETED, nodes gpu[001-064], queued 60 s, ran 900 s"
         in found.text
     )
-
-
-# Slurm tells whole seconds: a job that starts at once seems to have started before it was submitted.
-def test_a_job_waits_no_negative_time() -> None:
-    job = outcome()
-    job = replace(job, job=replace(job.job, times=Times(submitted=100.9, started=100.0, ended=102.0)))
-    assert ", queued 0 s, ran 2 s" in judged(job, nemo2_text()).text
 
 
 def test_a_straggling_process_is_named() -> None:
@@ -345,14 +300,6 @@ def test_a_node_that_was_left_out_and_used_all_the_same_is_told() -> None:
         assert (words in remarks) == told
 
 
-def test_a_try_that_was_kept_away_from_a_node_tells_which() -> None:
-    second = replace(TRIED, ref=replace(TRIED.ref, id="18"), try_number=2, excluded=("gpu003",))
-    found = judged(outcome(earlier=(TRIED, second), excluded=("gpu003", "gpu007")), nemo2_text())
-    assert any("kept away from gpu003,gpu007" in remark for remark in found.verdict.remarks)
-    assert any("18, without gpu003: job 17 ended NODE_FAIL" in line for line in found.details)
-    assert any(line.startswith("job ") and line.endswith("without gpu003,gpu007") for line in found.details)
-
-
 # What a suite's test asserts agrees with the verdict, also where a run has no figure to compare.
 
 
@@ -416,16 +363,6 @@ def undecided(seed: int) -> str:
     return nemo2_text([examples.STEP_TIME * limit * dice.gauss(1, 0.01) for _ in range(50)])
 
 
-def test_the_fleet_and_the_test_of_a_case_share_one_judgement(tmp_path: Path, counted: Counter[str]) -> None:
-    judge, outcome = Judge(), ended(tmp_path, nemo2_text(times()))
-    asked = judge.judge(CASE, outcome, SETTING)
-    assert another_run(asked, Repeats()) == ""
-    # The test knows besides what probes told of the case's nodes.
-    known = replace(outcome, isolated=Isolated(Answer(Ending.CANNOT_TELL, "too few probes"), 1, 0.5))
-    assert judge.judge(CASE, known, SETTING) is asked
-    assert counted == {"parsed": 1, "judged": 1}
-
-
 def test_each_of_several_runs_is_parsed_once_though_its_log_moves(
     tmp_path: Path, counted: Counter[str]
 ) -> None:
@@ -478,14 +415,6 @@ def test_another_end_of_the_same_job_is_judged_again(tmp_path: Path, counted: Co
     lost = replace(outcome, job=replace(outcome.job, failure="lost", message="gone"))
     assert judge.judge(CASE, lost, SETTING).verdict.kind is Kind.LOST
     assert counted == {"parsed": 1, "judged": 2}
-
-
-def test_a_log_is_parsed_anew_for_another_format(tmp_path: Path, counted: Counter[str]) -> None:
-    logs = ParsedLogs()
-    ended(tmp_path, nemo2_text(times()))
-    assert len(logs.read_log("nemo2", tmp_path).steps) == 50
-    assert logs.read_log("maxtext", tmp_path).steps == ()
-    assert counted["parsed"] == 2
 
 
 def test_what_is_known_of_a_judged_case_is_forgotten(tmp_path: Path, counted: Counter[str]) -> None:

@@ -80,9 +80,12 @@ def test_a_run_at_the_published_pace_passes_and_one_8_percent_slower_is_too_slow
     assert judged(which, 1 / 0.92).verdict.kind is Kind.TOO_SLOW
 
 
-@pytest.mark.parametrize("which", CASES, ids=" ".join)
-@pytest.mark.parametrize("dtype", STATED)
-def test_a_run_in_another_dtype_is_another_run(dtype: str, which: tuple[str, str, str]) -> None:
+# Each dtype is stated of two cases or more, one of which is of it.
+@pytest.mark.parametrize(
+    ("which", "dtype"),
+    [(which, dtype) for n, which in enumerate(CASES) for m, dtype in enumerate(STATED) if n % 3 == m % 3 or f"-{dtype}-" in which[0]],
+)  # fmt: skip
+def test_a_run_in_another_dtype_is_another_run(which: tuple[str, str, str], dtype: str) -> None:
     own = f"-{dtype}-" in which[0]
     judgement = judged(which, stated=STATED[dtype])
     assert (judgement.verdict.kind is Kind.PASSED) == own, judgement.verdict
@@ -111,24 +114,6 @@ def test_another_dtype_or_sharding_is_another_run(
     assert verdict.kind is Kind.INVALID
     assert words in verdict.headline
     assert ("no recipe" in verdict.headline) == ("no recipe" in words)
-
-
-@pytest.mark.parametrize(
-    ("which", "stated"),
-    [
-        # Both `ddp` and `dist` have the switch, and the first print may be of before they agree.
-        (CASES[0], {SHARDED: f"true\n  {SHARDED}: false"}),
-        (CASES[0], {SHARDED: f"false\n  {SHARDED}: true"}),
-        # A line of the YAML may be garbled, and says nothing then.
-        (CASES[1], {"tensor_model_parallel_size": ""}),
-        (MIXTURE, {CAPACITY: "null", BALANCED: "true"}),
-        (DROPPING, {CAPACITY: "1.0", BALANCED: "false"}),
-        (DROPPING, {CAPACITY: "1.0", BALANCED: "true"}),
-    ],
-)
-def test_the_same_run_as_yaml_states_it(which: tuple[str, str, str], stated: Mapping[str, str]) -> None:
-    verdict = judged(which, stated={**STATED["fp8_cs"], **stated}, behind="").verdict
-    assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
 
 
 @pytest.mark.parametrize("which", DENSE, ids=" ".join)
@@ -191,14 +176,6 @@ def test_another_parallel_size_is_another_run_and_one_that_the_summary_leaves_ou
         assert size == 1 or f", which is then 1; this case's {name[0]}p is {size}" in verdict.headline
         other = judged(which, stated={**STATED[case.dtype], f"{name}_parallel_size": str(size + 2)}).verdict
         assert other.kind is Kind.INVALID
-
-
-@pytest.mark.parametrize("behind", ["", "[rank7] WARNING: slow"])
-@pytest.mark.parametrize("before", ["", "[rank7]: "])
-def test_other_output_before_or_behind_a_line_of_the_summary_changes_nothing(
-    before: str, behind: str
-) -> None:
-    assert judged(CASES[1], behind=f"  (Mcore default: None){behind}\n{before}").verdict.kind is Kind.PASSED
 
 
 GPT_OSS = CASES[CASES.index(("gpt-oss-120b-bf16-64gpus", "26.04", "b200"))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 
 from fixtures.session.recording import record, require_writable
 from plugins.base.errors import ConfigError
-from plugins.baselines.store import SiteNumbers, find
 from plugins.judging.identity import fingerprint
 from plugins.judging.shelving import Offer, offer_of, shelve
 from plugins.record.verdict import Kind
@@ -68,16 +66,6 @@ def test_an_id_that_tells_no_job_from_another_is_not_recorded(changed: dict[str,
     assert isinstance(offer, Offer)
     assert offer.cell.recorded is not None
     assert (offer.cell.recorded.job, offer.cell.recorded.log) == (None, fingerprint(found.log))
-
-
-def test_the_file_has_a_line_for_each_cell(tmp_path: Path) -> None:
-    text = (recorded(tmp_path) / "llama3.yaml").read_text()
-    assert text.startswith("# The own baselines of site lab, recorded with --record-baselines.")
-    (line,) = [
-        line for line in text.splitlines() if line.startswith("      - {size: 70b, dtype: fp8, gpus: 512,")
-    ]
-    assert "step_time: 10.11" in line
-    assert "recorded: {status: recorded, run: 20261121-090000-aaaa, date: '2026-11-21'" in line
 
 
 @pytest.mark.parametrize(
@@ -203,14 +191,6 @@ def test_two_own_numbers_of_a_case_are_refused(tmp_path: Path) -> None:
     rewritten(path, line, f"{line}\n{line}")
     with pytest.raises(ConfigError, match="has 2 baselines; keep one"):
         judged(own=tmp_path)
-
-
-def test_a_recorded_number_of_a_published_file_is_read_from_a_copy(tmp_path: Path) -> None:
-    """The site's file has the very format of the published ones."""
-    shutil.copy(examples.BASELINES / "llama3.yaml", tmp_path)
-    found = find(tmp_path / "none", examples.llama3(), examples.case(), "h100", SiteNumbers(tmp_path))
-    assert found is not None
-    assert found.cell.step_time == examples.STEP_TIME
 
 
 def test_sessions_that_begin_together_find_that_they_can_write(tmp_path: Path) -> None:

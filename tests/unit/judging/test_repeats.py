@@ -17,7 +17,7 @@ from plugins.judging.choice import MAX_RUNS, Repeats
 from plugins.judging.job_files import ParsedLogs
 from plugins.judging.judge import another_run
 from plugins.judging.judgement import Judgement
-from plugins.judging.measurement import Measurement, Timing
+from plugins.judging.measurement import Measurement
 from plugins.judging.pace import judge_pace
 from plugins.judging.repeats import ALL, Comparison, Finding, Pair, compare, judge_runs, pooled, unsure
 from plugins.judging.verdicts import Band
@@ -98,13 +98,6 @@ def test_a_run_near_a_limit_of_the_band_is_run_again(pace: float, statistic: str
         assert why.endswith("of a limit of the band")
 
 
-def test_a_run_is_too_slow_beyond_doubt_if_all_its_settled_steps_are() -> None:
-    found = run(1.07, noise=0.02)
-    last_ten = found.timing.steady * (1 - 3 * found.timing.steady_error)
-    assert Band(GOAL, found.timing.resolution).side(last_ten) is Kind.PASSED
-    assert unsure([found], GOAL) == ""
-
-
 @pytest.mark.parametrize("count", range(11))
 def test_a_few_stalls_may_be_chance_and_many_are_not(count: int) -> None:
     found = stalled(count)
@@ -127,13 +120,6 @@ def test_a_mean_or_a_spread_beyond_its_limit_is_run_again() -> None:
     assert "the mean of all 40 settled steps" in unsure([costly], GOAL)
     unstable = run(noise=0.09, seed=3)
     assert unsure([unstable], GOAL)
-
-
-def test_after_three_runs_there_is_none() -> None:
-    near = [run(LIMIT, seed=seed) for seed in range(MAX_RUNS)]
-    assert unsure(near[:1], GOAL)
-    assert unsure(near[:2], GOAL)
-    assert unsure(near, GOAL) == ""
 
 
 @pytest.mark.parametrize("place", range(MAX_RUNS))
@@ -215,33 +201,6 @@ def test_runs_that_agree_narrow_the_doubt_and_those_that_lie_apart_widen_it() ->
     quiet = [run(LIMIT - 0.025, noise=0.001, seed=1), run(LIMIT - 0.002, noise=0.001, seed=2)]
     assert unsure(quiet[:1], GOAL) == ""
     assert "is within 3 standard errors" in unsure(quiet, GOAL)
-
-
-def test_what_most_runs_have_is_of_all() -> None:
-    timed = run().timing
-    regular = replace(
-        timed,
-        published=replace(timed.published, lasting=True),
-        settled=replace(timed.settled, periodic=True),
-    )
-
-    def flags(*runs: Timing) -> tuple[bool, bool]:
-        both = pooled(runs)
-        return both.settled.periodic, both.published.lasting
-
-    assert flags(regular, timed) == (False, False)
-    assert flags(regular, timed, regular) == (True, True)
-    assert flags(timed, regular, timed) == (False, False)
-
-
-def test_a_window_with_outliers_in_each_of_three_runs_is_forgiven_as_often() -> None:
-    target = examples.target(statistic=WINDOW)
-    runs = [
-        run(noise=0.002, seed=seed, statistic=WINDOW, slow={37: 1.9, 41: 1.9}) for seed in range(MAX_RUNS)
-    ]
-    _, verdict = judge_runs(runs, target)
-    assert judge_pace(runs[0], target).kind is Kind.PASSED
-    assert verdict.kind is Kind.PASSED
 
 
 UP_TO_THREE = Repeats()
@@ -437,17 +396,16 @@ def many(count: int, make: Callable[[random.Random], list[Pair]]) -> list[Compar
     return [compare(make(rng)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("cases", [1, 4, 9])
-@pytest.mark.parametrize("spread", [0.003, 0.007, 0.01])
+@pytest.mark.parametrize(("cases", "spread"), [(1, 0.01), (4, 0.003), (9, 0.007)])
 def test_of_equal_runs_hardly_any_are_told_to_differ(cases: int, spread: float) -> None:
-    found = many(100, lambda rng: pairs(rng, cases, spread))
-    assert sum(bool(one.effects) for one in found) <= 5
+    found = many(60, lambda rng: pairs(rng, cases, spread))
+    assert sum(bool(one.effects) for one in found) <= 3
 
 
 def test_one_case_that_is_four_percent_slower_is_found_and_nothing_else() -> None:
-    found = many(100, lambda rng: pairs(rng, 9, 0.003, lambda i, dtype: 0.04 * (i == 4)))
+    found = many(40, lambda rng: pairs(rng, 9, 0.003, lambda i, dtype: 0.04 * (i == 4)))
     right = [one for one in found if [effect.cases for effect in one.effects] == [("case4",)]]
-    assert len(right) >= 95
+    assert len(right) >= 38
     assert {one.findings["case4"] for one in right} == {Finding.SLOWER}
     assert not {Finding.SLOWER, Finding.FASTER} & {
         finding for one in right for key, finding in one.findings.items() if key != "case4"
@@ -483,10 +441,3 @@ def test_repeats_narrow_the_interval_where_one_run_cannot_tell() -> None:
     (noisy,) = many(1, lambda rng: pairs(rng, 9, 0.015))
     assert Finding.CANNOT_TELL in noisy.findings.values()
     assert compare([]).findings == {}
-
-
-def test_the_order_of_the_cases_changes_nothing() -> None:
-    found = pairs(random.Random(1), 9, 0.003, lambda i, dtype: 0.04 * (i == 4))
-    one, other = compare(found), compare(found[::-1])
-    assert one.findings == other.findings
-    assert one.ratios["case4"].value == pytest.approx(other.ratios["case4"].value)

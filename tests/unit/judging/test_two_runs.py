@@ -87,20 +87,6 @@ def test_a_mark_before_the_end_of_a_whole_run_does_not_excuse_the_next(dialect: 
     assert reasons[0].endswith("share this log")
 
 
-# A bar ends with a carriage return only when the next one is drawn.
-def test_a_mark_on_the_line_of_the_last_bar_is_behind_it() -> None:
-    whole = text_of("nemo1")
-    text = whole.rstrip("\n") + MARK + whole
-    assert judged("nemo1", text) == []
-    assert parse(text, "nemo1").restarted_after == (CASES["nemo1"].steps - 1,)
-
-
-@DIALECTS
-def test_a_mark_in_front_or_behind_spoils_nothing(dialect: str) -> None:
-    for text in (MARK + text_of(dialect), text_of(dialect) + MARK, MARK + text_of(dialect) + MARK):
-        assert judged(dialect, text) == []
-
-
 @DIALECTS
 @pytest.mark.parametrize("attempts", [MAX_RESTARTS - 1, MAX_RESTARTS + 3])
 def test_a_whole_run_behind_very_many_attempts_is_not_forgotten(dialect: str, attempts: int) -> None:
@@ -109,11 +95,6 @@ def test_a_whole_run_behind_very_many_attempts_is_not_forgotten(dialect: str, at
     assert len(log.earlier) <= MAX_RESTARTS
     (reason,) = started(dialect, log)
     assert reason.endswith(TWO_RUNS)
-
-
-def test_each_start_that_the_cluster_counts_excuses_one_run() -> None:
-    for runs, starts, valid in ((2, 2, True), (3, 3, True), (3, 2, False), (5, 3, False)):
-        assert (started("nemo2", parse(text_of("nemo2") * runs), starts) == []) is valid
 
 
 @DIALECTS
@@ -211,23 +192,6 @@ def test_what_a_run_may_print_between_two_steps_is_no_start(dialect: str, line: 
     assert [reason for reason in judged(dialect, text) if "started again" in reason] == []
 
 
-# What one process prints first may come as late as behind the first steps of another one.
-def test_a_start_that_is_printed_late_is_no_second_one() -> None:
-    lines = steps_of("megatron_bridge")
-    assert (
-        judged("megatron_bridge", "\n".join([*lines[:2], *STARTS["megatron_bridge"], *lines[2:]]) + "\n")
-        == []
-    )
-
-
-def test_a_job_that_died_in_its_first_steps_may_start_over_behind_a_mark() -> None:
-    for count in range(1, 10):
-        died = "".join(f"{line}\n" * 8 for line in steps_of("maxtext", count))
-        whole = "".join(f"{line}\n" * 8 for line in steps_of("maxtext"))
-        start = "".join(f"{line}\n" * 8 for line in STARTS["maxtext"])
-        assert judged("maxtext", start + died + MARK + start + whole) == []
-
-
 @DIALECTS
 def test_the_count_of_the_cluster_excuses_it_too(dialect: str) -> None:
     log = parse(text_of(dialect) * 2, dialect)
@@ -289,25 +253,6 @@ def test_steps_behind_the_header_of_tail_are_another_files(dialect: str, name: s
 )  # fmt: skip
 def test_a_banner_is_no_header_of_a_file(dialect: str, banner: str) -> None:
     assert judged(dialect, text_of(dialect, f"==> {banner} <==")) == []
-
-
-@DIALECTS
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "",
-        "12: ",
-        "[default0]:",
-        "[pod/train-0/main] ",
-        "[1,5]<stdout>:",
-        "gpu001: ",
-        "2025-04-11T14:46:18.123456Z stdout F ",
-        "pretraining/0 ",
-    ],
-)
-def test_a_prefix_of_a_launcher_is_no_label(dialect: str, prefix: str) -> None:
-    text = "".join(f"{prefix}{line}\n" for line in text_of(dialect).splitlines())
-    assert parse(text, dialect).other_file == ""
 
 
 # What a launcher states once for the job

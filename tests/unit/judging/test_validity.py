@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.validity import Started, complete
 from plugins.judging.validity.steps import MAX_GARBLED
 from plugins.logs import Log, Span, Step, nodes
-from plugins.logs.formats import parser
 from plugins.record.baseline import Statistic
 from plugins.record.verdict import Kind
 from tests.printed.nccl import Trace
@@ -45,11 +43,6 @@ def garbled(*indices: int) -> list[str]:
         line.replace("in s: 10", "in s: 1[rank3] oh 0") if i in indices else line
         for i, line in enumerate(LINES)
     ]
-
-
-@pytest.mark.parametrize("statistic", [LAST, WINDOW])
-def test_a_valid_log_has_no_problems(statistic: Statistic) -> None:
-    assert problems(examples.case(), parse(nemo2_text()), statistic) == []
 
 
 NEEDED = "step {}: the log line is garbled by other output, and the statistic {} needs it"
@@ -257,11 +250,6 @@ def test_a_recipe_that_was_published_with_a_profiler_may_profile() -> None:
     assert len(problems(examples.case(), log, LAST)) == 2
 
 
-def test_only_maxtext_was_published_with_a_profiler() -> None:
-    recipes = ("llama3", "nemotron4", "maxtext_llama2")
-    assert [name for name in recipes if examples.recipe_named(name).file.profiled] == ["maxtext_llama2"]
-
-
 @pytest.mark.parametrize(
     ("back", "hidden", "said"), [(0, 1.0, False), (3600, 1.0, False), (0, 1.5, True), (3600, 1.5, True)]
 )
@@ -278,7 +266,6 @@ def test_a_clock_that_is_put_back_hides_no_time_that_passed(back: int, hidden: f
 
 # The network of a run
 
-REAL = Path(__file__).parents[1] / "modes" / "nccl"
 WHO = "gpu-00:4000:4000 [0] NCCL INFO "
 CHOSEN = "".join(f"gpu-{node:02d}:4000:4000 [0] NCCL INFO Using network IBext_v8\n" for node in range(64))
 
@@ -300,13 +287,6 @@ def test_the_name_of_a_network_counts_with_the_vendor_and_without() -> None:
     for network in ("Libfabric", "AWS Libfabric", "aws libfabric/gdrdma"):
         verdict = judged(text, network).verdict
         assert (verdict.kind, verdict.remarks) == (Kind.PASSED, ())
-
-
-@pytest.mark.parametrize("network", [None, "IB", "IB/GDRDMA"])
-def test_a_run_over_the_network_of_the_site_passes(network: str | None) -> None:
-    judgement = judged(start() + nemo2_text(), network)
-    assert (judgement.verdict.kind, judgement.verdict.remarks) == (Kind.PASSED, ())
-    assert "; network IB/GDRDMA on 512 GPUs, by mlx5_0, mlx5_1," in "\n".join(judgement.details)
 
 
 @pytest.mark.parametrize(
@@ -363,15 +343,6 @@ def test_within_nvlink_only_a_channel_tells_of_the_network(nvlink: int, line: st
     assert ("the network is Socket, not IB: GPU 0 on gpu-00" in reasons) == invalid
 
 
-def test_what_nccl_2_28_9_printed_in_a_run_of_four_gpus() -> None:
-    """With INIT alone, four H100s in two nodes by NCCL_HOSTID: each process names its network, device and rank."""
-    log = parse((REAL / "init-2.28.9.txt").read_bytes())
-    assert [(process.gpu, process.rank, process.network) for process in log.processes] == [
-        (rank, rank, "Socket") for rank in range(4)
-    ]
-    assert {process.devices for process in log.processes} == {("eth0",)}
-
-
 def test_a_step_in_the_midst_of_lines_of_nccl_is_read() -> None:
     channel = f"{WHO}Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA"
     text = f"{channel}\n" * 3 + "".join(f"{channel}{nemo2_line(i)}\n{channel}\n" for i in range(50))
@@ -380,17 +351,6 @@ def test_a_step_in_the_midst_of_lines_of_nccl_is_read() -> None:
     assert [process.network for process in log.processes] == ["IB/GDRDMA"]
     wrapped = json.dumps({"log": f"{WHO}Using network gIB\n", "stream": "stderr"})
     assert [process.networks for process in parse(f"{wrapped}\n").processes] == [("gIB",)]
-
-
-@pytest.mark.parametrize(("size", "length"), [(1, 6_000), (37, 60_000), (4096, 60_000)])
-def test_the_processes_do_not_depend_on_the_pieces(size: int, length: int) -> None:
-    data = (start(sockets=(1,))[:length] + nemo2_text()).encode()
-    pieces = parser("nemo2")
-    for begin in range(0, len(data), size):
-        pieces.feed(data[begin : begin + size])
-        if begin % 1000 == 0:
-            pieces.log()
-    assert pieces.finish().processes == parse(data).processes
 
 
 def test_so_many_lines_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -49,10 +48,6 @@ def only(text: str) -> Step:
 
 def test_the_published_record() -> None:
     assert only(PUBLISHED) == STEP_36
-
-
-def test_the_same_record_in_a_pods_output() -> None:
-    assert only(in_output(36, json.loads(PUBLISHED[5:])["data"]) + "\n") == STEP_36
 
 
 @BOTH
@@ -192,29 +187,6 @@ def test_validation_and_a_record_that_contradicts_itself_are_no_steps(form: Any)
         assert parse(form(20, values), "dllogger").steps == ()
 
 
-@BOTH
-@pytest.mark.parametrize("key", ["reduced_train_loss", "grad_norm", "train_step_timing in s"])
-def test_what_is_no_number_is_read_as_it_is(form: Any, key: str) -> None:
-    text = form(20, data(20, **{key: math.nan})).replace("NaN", "nan" if form is in_output else "NaN")
-    step = only(text)
-    found = [step.loss, step.grad_norm, step.seconds]
-    assert [value is not None and math.isnan(value) for value in found].count(True) == 1
-
-
-@BOTH
-def test_two_records_on_one_line_behind_other_output(form: Any) -> None:
-    log = parse(f"pod-0 | {form(3, data(3))} | {form(4, data(4))}\n", "dllogger")
-    assert [step.index for step in log.steps] == [3, 4]
-
-
-@BOTH
-def test_a_restart(form: Any) -> None:
-    first = "".join(f"{form(i, data(i))}\n" for i in range(20))
-    log = parse(first + whole(form), "dllogger")
-    assert log.restarted_after == (19,)
-    assert len(log.steps) == 50
-
-
 # The first died after `reached`; the second says that it begins, even where it goes on behind that.
 @BOTH
 @pytest.mark.parametrize("reached", [0, 7])
@@ -243,27 +215,3 @@ def test_a_record_cut_short_never_states_another_value(form: Any) -> None:
                     assert found.seconds in (STEP_36.seconds, None), (cut, between)
                     assert found.consumed_samples in (37888, None), (cut, between)
                     assert found.loss in (STEP_36.loss, None), (cut, between)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "DLLL {}",
-        "DLLL {" + '"a":[' * 12000,
-        'DLLL {"type": "LOG", "data": {}}',
-        'DLLL {"type": "LOG", "step": [], "data": {"train_step_timing in s": 1.5}}',
-        'DLLL {"type": "LOG", "step": true, "data": {"train_step_timing in s": 1.5}}',
-        'DLLL {"type": "LOG", "step": -1, "data": {"train_step_timing in s": 1.5}}',
-        'DLLL {"type": "LOG", "step": 3, "data": "train_step_timing in s"}',
-        'DLLL {"type": "LOG", "step": ' + "9" * 5000 + ', "data": {"train_step_timing in s": 1.5}}',
-        'DLLL {"type": "METADATA", "step": 3, "data": {"train_step_timing in s": 1.5}}',
-        "DLL 2024-10-10 21:24:01.952723 - x train_step_timing in s : 3.0 ",
-    ],
-)  # fmt: skip
-def test_records_that_are_no_steps(text: str) -> None:
-    assert parse(text + "\n", "dllogger").steps == ()
-
-
-@pytest.mark.parametrize("value", ["9" * 400, '"10.07"', "null", "true", "[10.07]"])
-def test_a_time_that_is_no_number_is_no_time(value: str) -> None:
-    assert only(PUBLISHED.replace("45.81364059448242", value)).seconds is None

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from plugins.baselines.baseline_file import Accelerator, accelerators
-from plugins.logs.formats import parser
 from plugins.logs.marks import MARKS, Mark
 from plugins.recipes.cases import Case
 from plugins.record.baseline import Statistic
@@ -340,35 +339,6 @@ def test_no_hint_is_dead_and_each_wording_has_one(mark: Mark) -> None:
     assert [hint for hint in mark.hints if not any(hint in line for line in matching)] == []
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_all_kinds_are_found_in_one_log_and_each_by_its_first_line(dialect: str) -> None:
-    lines = [line for several in zip(*SPOILT.values(), strict=False) for line in several]
-    found = parse("\n".join(lines) + "\n", dialect).marks
-    assert dict(found) == {kind: several[0].strip() for kind, several in SPOILT.items()}
-
-
-# One such line in a million is enough, and a million of them are one mark.
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_mark_is_found_in_chatter_and_told_once(dialect: str) -> None:
-    reader = parser(dialect)
-    for _ in range(10):
-        reader.feed(b"chatter of another library\n" * 10000)
-    reader.feed(SPOILT["nccl trace"][0].encode() + b"\n")
-    for _ in range(10):
-        reader.feed((SPOILT["nccl trace"][1].encode() + b"\n") * 1000)
-    assert reader.finish().marks == (("nccl trace", SPOILT["nccl trace"][0]),)
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_mark_is_found_wherever_the_log_is_cut_in_pieces(dialect: str) -> None:
-    data = ("chatter\n" + SPOILT["checkpoint"][0] + "\nchatter\n").encode()
-    for at in range(len(data)):
-        reader = parser(dialect)
-        reader.feed(data[:at])
-        reader.feed(data[at:])
-        assert [kind for kind, _ in reader.finish().marks] == ["checkpoint"]
-
-
 def run_of(gpus: int, gpu: str, line: str) -> tuple[Case, str]:
     """A run of 8b on so many GPUs, with this line behind step 29."""
     case = replace(examples.case("8b-bf16-8gpus"), gpus=gpus, gbs=16 * gpus, accelerator=gpu)
@@ -418,14 +388,6 @@ def test_what_goes_over_a_socket_is_never_innocent(line: str, gpu: str | None, g
 def test_what_spoils_a_run_is_told_with_its_line(kind: str, said: str) -> None:
     case, text = run_of(8, "h100", SPOILT[kind][0])
     assert problems(case, parse(text), Statistic(), part_named("h100")) == [said + SPOILT[kind][0]]
-
-
-@pytest.mark.parametrize(
-    "line", [line for line in INNOCENT if "Config param" not in line] + [*HEALTHY_NCCL[:-1]]
-)
-def test_a_run_with_what_is_innocent_in_it_is_valid(line: str) -> None:
-    case, text = run_of(16, "h100", line)
-    assert problems(case, parse(text), Statistic(), part_named("h100")) == []
 
 
 def test_every_known_gpu_says_how_far_nvlink_reaches() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
+import random
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,8 @@ from hypothesis import strategies as st
 
 from plugins.base.errors import ConfigError
 from plugins.judging.judgement import Judgement
-from plugins.judging.pace import explain
 from plugins.judging.timing import levelled, timing
-from plugins.logs import Step
+from plugins.logs import Log, Step
 from plugins.logs.means import SINGLE, Means
 from plugins.recipes.expansion import load_recipe
 from plugins.record.baseline import Statistic
@@ -25,11 +27,12 @@ from plugins.record.folder import STEPS
 from plugins.record.stored import case_as_json
 from plugins.record.verdict import Kind
 from plugins.suite.judged import write_case
+from tests.bench import clusters
 from tests.printed.dllogger import CONFIGURATION, data, in_file
+from tests.printed.nemo1 import bar
 from tests.unit import examples
 from tests.unit.examples import problems
 from tests.unit.recipes.test_cases import RECIPE, write
-from tests.unit.test_training_metrics import SECONDS
 
 FIVE = Means(over=5, separable=True)
 SMOOTHED = replace(examples.case(), means=FIVE)
@@ -73,25 +76,6 @@ def judged(raw: Sequence[float], *, statistic: str = "last", garbled: Sequence[i
 
 
 # Taking apart
-
-
-def test_the_published_file_begins_with_its_warm_up_and_then_runs_at_25_5_s() -> None:
-    single = alone(SECONDS)
-    assert SECONDS[5] == pytest.approx(25.699, abs=1e-3)
-    assert single[0] == SECONDS[0]
-    assert single[1:6] == pytest.approx([25.488, 25.569, 25.726, 26.078, 25.635], abs=1e-3)
-    assert 24 < min(single) <= statistics.median(single) < 25.7
-    # A profiler was on in steps 45 to 47; the printed means carry it to the end.
-    assert [i for i, seconds in enumerate(SECONDS) if i > 5 and seconds > 30] == [46, 47, 48, 49]
-    assert [i for i, seconds in enumerate(single) if i > 0 and seconds > 30] == [46]
-    found = timing(steps(SECONDS), Statistic.parse("mean:15-40"), FIVE)
-    assert f"{found.published.step_time:.8f}" == "25.25968772"
-    assert [i for i, _ in found.settled.hiccups] == [46, 47]
-
-
-def test_a_running_mean_of_a_hand_counted_run() -> None:
-    assert smoothed([10, 2, 3, 5, 5, 5, 7]) == [10, 6, 5, 5, 5, 4, 5]
-    assert alone([10, 6, 5, 5, 5, 4, 5]) == [10, 2, 3, 5, 5, 5, 7]
 
 
 @given(st.lists(st.floats(0.001, 1000), min_size=1, max_size=200), st.integers(2, 9))
@@ -164,14 +148,6 @@ def test_the_statistic_is_of_the_printed_means_and_the_rest_of_single_steps() ->
     assert found.published.without_outliers == pytest.approx(statistics.fmean([*raw[45:48], raw[49]]))
 
 
-def test_the_window_reaches_back_over_what_its_first_means_hold() -> None:
-    raw = examples.times(s11=40.0)
-    found = timing(steps(smoothed(raw)), Statistic.parse("mean:15-40"), FIVE)
-    assert found.published.step_time == pytest.approx(statistics.fmean(smoothed(raw)[15:41]))
-    assert [i for i, _ in found.published.outliers] == [11]
-    assert timing(steps(smoothed(raw)), Statistic.parse("mean:16-40"), FIVE).published.outliers == ()
-
-
 def test_a_last_mean_that_is_out_because_of_one_step_is_explained_by_it() -> None:
     found = judged(examples.times(s46=20.0))
     assert found.verdict.kind is Kind.PASSED
@@ -223,23 +199,6 @@ def test_a_time_that_is_not_positive_is_told_once() -> None:
 
 
 # Showing
-
-
-def test_a_window_has_the_last_step_beside_it_and_a_last_step_no_second_line() -> None:
-    found = judged(examples.times(s49=12.07), statistic="mean:35-44")
-    measured, last, steady = (
-        line for line in found.details if line.startswith(("measured", "last", "steady"))
-    )
-    assert measured.endswith("mean of steps 35 to 44, printed as means over 5 steps")
-    assert last.startswith("last")
-    assert last.endswith("-3.7 % throughput  step 49, printed as means over 5 steps")
-    assert steady.endswith("spread 0.3 %, of single steps")
-    single = explain(examples.measure(examples.times()), examples.target())
-    assert [line for line in single if line.startswith("last")] == []
-    window = explain(
-        examples.measure(examples.times(), statistic="mean:35-44"), examples.target(statistic="mean:35-44")
-    )
-    assert next(line for line in window if line.startswith("last")).endswith("-0.4 % throughput  step 49")
 
 
 def test_the_record_has_both_times_of_a_step(tmp_path: Path) -> None:
@@ -365,3 +324,126 @@ def test_a_step_that_took_no_time_has_the_mean_of_those_that_took_it(
 @given(st.lists(st.floats(0.001, 100), max_size=30))
 def test_levelling_loses_no_time(times: list[float]) -> None:
     assert sum(step.seconds or 0 for step in levelled(steps(times))) == pytest.approx(sum(times))
+
+
+# NeMo 1's times in three digits: judged by every fifth line, which is of steps of its own
+
+CASE_405B = examples.case("405b-fp8-576gpus", release="24.11")
+BASELINE_405B = examples.baseline(CASE_405B.id, release="24.11")
+STEP_405B = BASELINE_405B.cell.step_time or 0.0
+
+
+def read(raw: Sequence[float]) -> Log:
+    """The log of a run whose single steps took so many times the published time."""
+    bars = [bar(i, STEP_405B * mean, gbs=CASE_405B.gbs) for i, mean in enumerate(smoothed(raw))]
+    log = examples.parse("\r".join(bars) + "\n", "nemo1")
+    assert len(log.steps) == 50
+    return log
+
+
+def judged_nemo1(raw: Sequence[float], log_of: Callable[[Sequence[float]], Log] = read) -> Judgement:
+    return examples.judged(CASE_405B, examples.outcome(), log_of(raw), BASELINE_405B)
+
+
+def paced(pace: float = 1.0, **changed: float) -> list[float]:
+    """`paced(1.08, s20=1.3)`: 50 steps at a pace, with a little noise, one of which took 1.3 times as long."""
+    found = [pace * (1 + 0.002 * (i % 5 - 2)) for i in range(50)]
+    found[0] *= 4
+    for name, factor in changed.items():
+        found[int(name.removeprefix("s"))] *= factor
+    return found
+
+
+@pytest.mark.parametrize(
+    ("recipe", "release", "averaged"),
+    [
+        ("llama3", "24.11", {"405b-proxy", "405b"}),
+        ("llama3", "25.03", {"405b-proxy", "405b"}),
+        ("llama3", "25.04", set()),
+        ("nemotron4", "24.11", set()),
+        ("nemotron4", "25.01", set()),
+        ("nemotron4", "25.03", {"15b"}),
+        ("nemotron4", "25.04", set()),
+    ],
+)
+def test_these_sizes_were_published_with_such_means(recipe: str, release: str, averaged: set[str]) -> None:
+    found = examples.recipe_named(recipe, release).cases
+    assert {case.size for case in found if case.means == Means(over=5)} == averaged
+    assert {case.means for case in found} <= {SINGLE, Means(over=5)}
+
+
+@pytest.mark.parametrize(
+    ("index", "factor"), [(10, 1.3), (14, 2.0), (23, 1.6), (36, 1.3), (44, 1.6), (45, 2.0), (49, 1.3)]
+)
+def test_one_stalled_step_is_one_hiccup_and_condemns_nobody(index: int, factor: float) -> None:
+    found = judged_nemo1(paced(**{f"s{index}": factor}))
+    assert found.verdict.kind is Kind.PASSED, found.text
+    assert found.measurement is not None
+    assert [i for i, _ in found.measurement.timing.settled.hiccups] == [index // 5 * 5 + 4]
+    first = index // 5 * 5
+    assert any(
+        f"1 of 8 settled intervals far above the median, by one slow step or more each: steps {first} to {first + 4} ("
+        in remark
+        for remark in found.verdict.remarks
+    )
+
+
+# Of the eight settled intervals only two are slow, so that the median does not tell.
+@pytest.mark.parametrize(
+    ("first", "pace"), [*((first, 1.08) for first in range(30, 43, 2)), (40, 1.15), (42, 1.15)]
+)
+def test_a_run_that_slows_down_at_its_end_never_passes(first: int, pace: float) -> None:
+    found = judged_nemo1([seconds * (pace if i >= first else 1) for i, seconds in enumerate(paced())])
+    assert found.verdict.kind in (Kind.TOO_SLOW, Kind.NOISY), found.text
+    if first == 40:
+        assert "it became slow at its end: the last 2 intervals are at least " in found.verdict.remarks[0]
+
+
+def test_the_mean_is_that_of_the_single_steps_and_the_words_say_what_they_are_of(tmp_path: Path) -> None:
+    raw = paced(s9=3.0, s20=1.3, s48=1.2)
+    found = judged_nemo1(raw)
+    assert found.measurement is not None
+    assert found.measurement.timing.settled.mean == pytest.approx(
+        STEP_405B * statistics.fmean(raw[10:]), rel=0.004
+    )
+    assert found.details[0].endswith("mean of steps 45 to 49")
+    assert "median of the 8 settled intervals of 5 steps" in found.details[1]
+    record = case_as_json(write_case(examples.with_outcome(found, replace(found.outcome, folder=tmp_path))))
+    assert (record["means"], record["hiccups"]) == ({"over": 5, "every": 1, "judged": 5}, [24, 49])
+    assert len((tmp_path / STEPS).read_text().splitlines()) == 51
+
+
+# Simulation: seeded, so that it says the same on every machine.
+
+
+def made(raw: Sequence[float]) -> Log:
+    """What is read of such a log, without one: with the printed times of these steps in the place of others."""
+    printed = clusters.nemo1([STEP_405B * seconds for seconds in raw])
+    steps = (
+        replace(step, seconds=other.seconds, resolution=other.resolution)
+        for step, other in zip(whole().steps, printed, strict=True)
+    )
+    return replace(whole(), steps=tuple(steps))
+
+
+@cache
+def whole() -> Log:
+    return read(paced())
+
+
+def simulated(runs: int, draw: Callable[[random.Random], list[float]]) -> Counter[Kind]:
+    rng = random.Random(20241109)
+    first = draw(random.Random(20241109))
+    assert made(first) == read(first)
+    return Counter(judged_nemo1(draw(rng), made).verdict.kind for _ in range(runs))
+
+
+def test_hardly_any_healthy_cluster_fails_and_no_slow_one_passes() -> None:
+    def steps(rng: random.Random, pace: float) -> list[float]:
+        noisy = [pace * (1 + rng.gauss(0, 0.01)) * (1.3 if rng.random() < 0.02 else 1) for _ in range(50)]
+        return [4 * noisy[0], *noisy[1:]]
+
+    # What is left has stalls in three of the last five intervals, or in several of them besides the last one.
+    healthy = simulated(200, lambda rng: steps(rng, 1.0))
+    assert healthy[Kind.PASSED] > 0.965 * 200, healthy
+    assert simulated(50, lambda rng: steps(rng, 1.08)) == {Kind.TOO_SLOW: 50}

@@ -52,14 +52,6 @@ def test_the_published_line(glued: str) -> None:
     )
 
 
-def test_a_whole_log() -> None:
-    log = parse(whole() + "[after training is done] datetime: 2026-03-27 23:13:36\n", "megatron_bridge")
-    assert [step.index for step in log.steps] == list(range(50))
-    assert {step.tflops_per_gpu for step in log.steps} == {730.9}
-    assert (log.planned, log.every, log.repeated) == (50, 1, ())
-    assert problems(examples.case(), log, Statistic()) == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -78,12 +70,6 @@ def test_a_rate_belongs_to_the_iteration_behind_it() -> None:
     assert only(f"{rate()}\n{line(43)}\n").tflops_per_gpu == 730.9
     steps = parse(f"{line(3, '10080.0')}{rate()}{line(4)}\n", "megatron_bridge").steps
     assert [(s.index, s.seconds, s.tflops_per_gpu) for s in steps] == [(2, 10.08, None), (3, 10.07, 730.9)]
-
-
-@pytest.mark.parametrize("text", [line(43), line(43).replace("(ms): 10070.0", "(ms): 10[rank3] oh 070.0")])
-def test_a_rate_is_kept_with_its_own_time(text: str) -> None:
-    step = only(f"{rate(12.0)}\n{text}\n")
-    assert (step.tflops_per_gpu, step.rated_seconds) == (730.9, 12.0)
 
 
 def clocked(

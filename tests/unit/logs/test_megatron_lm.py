@@ -64,18 +64,6 @@ def test_the_interval_divides_every_iteration(interval: int) -> None:
     assert complete(examples.case(), log)
 
 
-def test_a_lost_line_does_not_change_the_interval() -> None:
-    log = parse(whole(10).replace(line(30) + "\n", ""), "megatron_lm")
-    assert log.every == 10
-    assert not complete(examples.case(), log)
-
-
-def test_one_line_does_not_tell_the_interval() -> None:
-    assert parse(line(10), "megatron_lm").every == 0
-    assert parse(line(1), "megatron_lm").every == 1
-    assert parse("", "megatron_lm").every == 1
-
-
 # From core 0.16 on: the first iteration has a line of its own, nothing is reset by it, and dates have fractions.
 
 
@@ -135,11 +123,6 @@ def test_without_the_first_time_nobody_knows_the_second() -> None:
     assert second("51#2.9", "2918.4").seconds is None
 
 
-def test_dates_with_fractions_are_known_better() -> None:
-    assert only(newer(line(50))).stamp_resolution == pytest.approx(5e-7)
-    assert only(line(50)).stamp_resolution == 0.5
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -182,11 +165,6 @@ def test_an_iteration_that_anything_but_fp16_skips_is_refused(iteration: int) ->
     assert reason == (
         f"step {iteration - 1}: the update was skipped, for which fp8 has no reason: only FP16 scales its loss"
     )
-
-
-def test_a_restart() -> None:
-    log = parse(whole(total=50).replace(line(21), line(1)), "megatron_lm")
-    assert log.restarted_after == (19,)
 
 
 @pytest.mark.parametrize("dialect", ["megatron_lm", "megatron_bridge"])

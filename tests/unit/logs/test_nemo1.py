@@ -68,21 +68,11 @@ def test_consumed_samples(printed: str, samples: int, half_a_unit: float) -> Non
     assert (step.consumed_samples, step.consumed_resolution) == (samples, half_a_unit)
 
 
-@pytest.mark.parametrize("printed", ["nan", "-5.0", "2.5"])
-def test_consumed_samples_that_cannot_be(printed: str) -> None:
-    assert only(PUBLISHED.replace("25600.0", printed)).consumed_samples is None
-
-
 def test_a_whole_log_drawn_twice_a_step() -> None:
     log = parse(whole([10.07 + i / 10 for i in range(50)]), "nemo1")
     assert [step.index for step in log.steps] == list(range(50))
     assert [step.seconds for step in log.steps[:3]] == [10.1, 10.2, 10.3]
     assert (log.planned, log.repeated, log.restarted_after) == (50, (), ())
-
-
-def test_a_whole_log_is_valid_though_its_samples_are_rounded() -> None:
-    log = parse(whole([10.07] * 50), "nemo1")
-    assert problems(examples.case(), log, examples.baseline().statistic) == []
 
 
 def test_samples_beyond_their_rounding_are_another_run() -> None:
@@ -118,12 +108,6 @@ def test_a_loss_that_is_no_number(printed: str) -> None:
 def test_the_second_drawing_mends_the_first() -> None:
     text = f"{bar(3, 10.1).replace('10.10', '10.[rank3] oh 10')}\r{bar(3, 10.1, count=5)}"
     assert only(text).seconds == 10.1
-
-
-def test_a_restart() -> None:
-    log = parse(whole([9.0] * 7) + whole([10.0] * 50), "nemo1")
-    assert log.restarted_after == (6,)
-    assert {step.seconds for step in log.steps} == {10.0}
 
 
 def test_a_bar_cut_short_never_states_another_time() -> None:

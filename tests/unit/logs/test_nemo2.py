@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 
 from plugins.logs import Log, Step
-from plugins.logs.formats import parser, read
-from plugins.logs.line_parser import MAX_LINE
 from plugins.logs.numbers import resolution
 from tests.printed.nemo2 import nemo2_line
-from tests.unit.examples import nemo2_text, parse
+from tests.unit.examples import parse
 
 PUBLISHED = (
     "Training epoch 0, iteration 49/49 | lr: 7.496e-06 | global_batch_size: 128 | global_step: 49 | "
@@ -54,12 +51,6 @@ def test_the_line_of_a_later_release() -> None:
     )
 
 
-def test_a_whole_log_has_iterations_0_to_49() -> None:
-    log = parse(nemo2_text())
-    assert [step.index for step in log.steps] == list(range(50))
-    assert (log.planned, log.last_index, log.repeated, log.restarted_after, log.marks) == (50, 49, (), (), ())
-
-
 # Trailing zeros are dropped by the format: 9.33 is 9.330.
 @pytest.mark.parametrize(
     ("printed", "half_a_unit"),
@@ -69,20 +60,6 @@ def test_a_whole_log_has_iterations_0_to_49() -> None:
 def test_four_significant_digits(printed: str, half_a_unit: float) -> None:
     assert only(nemo2_line(49, printed) + "\n").resolution == pytest.approx(half_a_unit)
     assert resolution(printed, 4) == pytest.approx(half_a_unit)
-
-
-@pytest.mark.parametrize(
-    "before", ["[rank3] W0411 something", "iteration 3/49 | ", "\x1b[32m", "\0\0\0", "\xff│ "]
-)
-@pytest.mark.parametrize("after", ["[rank3] W0411", " | z", "7", "\0", "\n\0\0\0"])
-def test_text_glued_to_a_line_does_not_change_its_time(before: str, after: str) -> None:
-    assert only(f"{before}{PUBLISHED}{after}\n".encode("latin-1", "ignore")).seconds == 12.39
-
-
-@pytest.mark.parametrize("between", ["", "[rank3] oh ", "\r", "\r\n"])
-def test_two_steps_are_read_whatever_is_between_them(between: str) -> None:
-    log = parse(f"{nemo2_line(3, 10.1)}{between}{nemo2_line(4, 10.2)}")
-    assert seconds(log) == [(3, 10.1), (4, 10.2)]
 
 
 # Another rank's output often begins with a line feed; what stands before it is not the whole number. Or a writer was killed in the middle of
@@ -108,28 +85,8 @@ def test_a_truncated_last_line_never_has_a_shortened_number() -> None:
             assert step.consumed_samples is None, PUBLISHED[:cut]
 
 
-@pytest.mark.parametrize("end", ["\n", ""])
-def test_a_head_cut_short_is_no_step(end: str) -> None:
-    for cut in range(PUBLISHED.index(" | lr")):
-        assert parse(PUBLISHED[:cut] + end).steps == (), PUBLISHED[:cut]
-
-
-@pytest.mark.parametrize(
-    "head", ["iteration 49", "iteration /49", "iteration 49/", "iteration x/49", "iteration 49/4x"]
-)
-def test_a_broken_head_is_no_step(head: str) -> None:
-    assert parse(PUBLISHED.replace("iteration 49/49", head) + "\n").steps == ()
-
-
 def test_a_step_that_contradicts_its_head_is_none() -> None:
     assert parse(nemo2_line(49, step=48) + "\n").steps == ()
-
-
-def test_the_log_so_far_has_no_unfinished_line() -> None:
-    reader = parser("nemo2")
-    reader.feed(f"{nemo2_line(0)}\n{nemo2_line(1)}".encode())
-    assert [step.index for step in reader.log().steps] == [0]
-    assert [step.index for step in reader.finish().steps] == [0, 1]
 
 
 def test_every_restart_is_told_and_the_last_attempt_counts() -> None:
@@ -165,27 +122,3 @@ def test_a_loss_that_is_no_number_is_read_as_it_is(loss: str) -> None:
 )  # fmt: skip
 def test_a_time_is_read_as_a_number_or_not_at_all(printed: str, value: float | None) -> None:
     assert only(nemo2_line(49, printed) + "\n").seconds == value
-
-
-@pytest.mark.parametrize(
-    "number", ["1e400", "1e-400", "1e99999999999999999999", "9" * 5000, "-" + "9" * 400 + ".5"]
-)
-@pytest.mark.parametrize(
-    "key",
-    ["train_step_timing in s", "global_batch_size", "consumed_samples", "global_step", "reduced_train_loss"],
-)
-def test_an_absurd_number_does_not_raise(key: str, number: str) -> None:
-    assert len(parse(re.sub(f"{key}: [^ ]+", f"{key}: {number}", PUBLISHED) + "\n").steps) <= 1
-
-
-@pytest.mark.parametrize("shift", range(6))
-def test_a_time_cut_by_the_longest_line_is_no_time(shift: int) -> None:
-    at = PUBLISHED.index("12.39") + shift
-    assert parse(" " * (MAX_LINE - at) + PUBLISHED + "\n").steps[0].seconds in (None, 12.39)
-
-
-@pytest.mark.parametrize("size", [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1])
-@pytest.mark.parametrize("piece", [1000, MAX_LINE - 1, MAX_LINE, MAX_LINE + 1])
-def test_a_long_line_gives_the_same_log_in_pieces(size: int, piece: int) -> None:
-    data = (" " * (size - len(PUBLISHED)) + PUBLISHED + f"\n{nemo2_line(0, 10.1)}\n").encode()
-    assert read("nemo2", (data[at : at + piece] for at in range(0, len(data), piece))) == parse(data)

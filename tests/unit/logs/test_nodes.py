@@ -12,7 +12,6 @@ from plugins.logs import Log, nodes
 from plugins.logs.formats import parser
 from plugins.logs.log import HostError
 from plugins.logs.nodes import MAX_VALUES, OTHERS, Versions
-from plugins.logs.registry import FORMATS
 from tests.unit.examples import parse
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -64,12 +63,6 @@ def test_drivers_that_differ_are_all_told(text: str) -> None:
 )
 def test_what_is_no_list_of_gpus_tells_nothing(said: str) -> None:
     assert told(f"{NODE}{said}\n") == []
-
-
-def test_a_version_cut_short_is_none() -> None:
-    text = f"{NODE}8 {H100}, 550.144.03"
-    assert all(told(text[:end]) == [] for end in range(len(text) + 1))
-    assert told("NCCL version 2.2") == []
 
 
 def test_of_a_thousand_nodes_that_all_differ_few_values_are_kept() -> None:
@@ -147,17 +140,6 @@ def test_an_error_of_a_node_is_read_with_its_host(line: str, host: str, words: s
 )
 def test_what_has_no_host_and_what_is_no_fault_is_no_symptom(line: str) -> None:
     assert symptoms_of(f"{line}\n") == []
-
-
-@pytest.mark.parametrize("log_format", sorted(FORMATS))
-def test_each_format_tells_symptoms_once_for_each_host(log_format: str) -> None:
-    lines = [
-        f"gpu{host}:{pid}:9 [{pid}] transport/net_ib.cc:101 {WARNING}mlx5_{pid}:1 Got async event : port error"
-        for host in (1, 2)
-        for pid in range(8)
-    ]
-    words = f"{WARNING}mlx5_0:1 Got async event : port error"
-    assert symptoms_of("\n".join([*lines, *lines, ""]), log_format) == [("gpu1", words), ("gpu2", words)]
 
 
 def test_xids_differ_in_their_numbers_and_other_words_do_not() -> None:

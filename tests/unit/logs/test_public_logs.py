@@ -19,7 +19,7 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.model import flops_of_a_step
 from plugins.judging.timing import levelled
 from plugins.logs import Log, Span
-from plugins.logs.formats import parser, read
+from plugins.logs.formats import read
 from plugins.logs.means import SINGLE, Means
 from plugins.modes.checkpoints import Written
 from plugins.recipes.cases import Case
@@ -28,13 +28,6 @@ from plugins.record.verdict import Kind
 from tests.unit import aks, examples
 
 FOLDER = Path(__file__).parents[1] / "public_logs"
-FILES = sorted(FOLDER.glob("*.txt"))
-LONGEST = 40
-"""Lines of an excerpt that no rule reads: no more of others' work than shows the shape.
-
-Every line that a rule may read is there: what is left out hides what is wrongly judged.
-"""
-OWN = "source: made by the maintainers of Pacemark on one H100 "
 
 
 @dataclass(frozen=True)
@@ -223,7 +216,6 @@ COMMON: dict[str, tuple[tuple[str, int | str], ...]] = {
     "nccl-rank-first": (("group", 8),),
 }
 DIALECTS = ("dllogger", "maxtext", "megatron_bridge", "megatron_lm", "nemo1", "nemo2")
-BARS = "nemo1-last-bars"
 
 
 def text_of(name: str) -> bytes:
@@ -265,33 +257,6 @@ def test_what_any_dialect_may_have(name: str, dialect: str) -> None:
     assert (log.steps, log.marks) == ((), ())
 
 
-# The last bar of each published recipe, as its README shows it.
-@pytest.mark.parametrize(
-    ("place", "steps", "seconds", "samples"),
-    [
-        (0, 100, 3.59, 25600),
-        (1, 100, 11.2, 12800),
-        (2, 50, 12.8, 12600),
-        (3, 50, 24.0, 51200),
-        (4, 100, 3.13, 25600),
-        (5, 51, 5.9, 76800),
-    ],
-)
-def test_the_last_bar_of_a_published_run(place: int, steps: int, seconds: float, samples: int) -> None:
-    line = text_of(BARS).splitlines()[place]
-    log = read("nemo1", iter([line + b"\n"]))
-    (step,) = log.steps
-    assert (step.index, step.seconds, step.consumed_samples) == (steps - 1, seconds, samples)
-    # The last, that of GPT3 175b, counts from 1, in a bar of an older NeMo or one that was written by hand.
-    assert log.planned == (steps if place < 5 else 50)
-
-
-def test_nemo_2_states_no_samples_at_step_0_and_is_read_all_the_same() -> None:
-    steps = log_of("nemo2-first-step").steps
-    assert [step.consumed_samples for step in steps] == [None, 16, 24]
-    assert [(step.gbs, step.loss) for step in steps] == [(8, 0.5288), (8, 0.6615), (8, 0.4545)]
-
-
 # `GPU utilization: 58.2TFLOP/s/GPU` in v0.1, `MODEL_TFLOP/s/GPU` later.
 @pytest.mark.parametrize(
     ("name", "rates"),
@@ -306,29 +271,6 @@ def test_nemo_2_states_no_samples_at_step_0_and_is_read_all_the_same() -> None:
 )
 def test_the_printed_rates_are_those_of_their_steps(name: str, rates: list[float | None]) -> None:
     assert [step.tflops_per_gpu for step in log_of(name).steps] == rates
-
-
-@pytest.mark.parametrize("name", ["megatron_lm-0.13", "megatron_lm-0.19"])
-def test_megatron_lm_says_what_it_ran_on(name: str) -> None:
-    assert log_of(name).versions == (
-        ("gpu", "NVIDIA H100 80GB HBM3"),
-        ("driver", "580.159.04"),
-        ("nccl", "2.28.9+cuda13.0"),
-    )
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.stem))
-def test_an_excerpt_is_short_and_says_where_it_is_from(path: Path) -> None:
-    source, *lines = path.read_text(encoding="utf-8").splitlines()
-    assert source.startswith(("source: https://", OWN))
-    dialect = path.stem.partition("-")[0]
-    hints = parser(dialect if dialect in DIALECTS else "nemo2").wanted
-    assert lines
-    assert sum(not any(hint in line.encode() for hint in hints) for line in lines) <= LONGEST
-
-
-def test_every_excerpt_is_read_by_a_test() -> None:
-    assert {path.stem for path in FILES} == {*EXCERPTS, *COMMON, BARS}
 
 
 # Real runs, judged

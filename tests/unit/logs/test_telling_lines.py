@@ -117,14 +117,6 @@ def test_only_lines_with_steps_are_decoded(name: str, decoded: list[bytes]) -> N
     assert CHATTER[:-1] not in decoded
 
 
-@pytest.mark.parametrize("many", [1, 100_000])
-def test_lines_with_parts_of_hints_hide_no_line_with_a_hint(many: int, decoded: list[bytes]) -> None:
-    """Where such lines are many, the whole hints are searched for."""
-    reader, line = parser("nemo2"), STEPS["nemo2"][0]
-    reader.feed(b"the checkpoint of some rank\n" * many + line.format(i=0, n=128).encode())
-    assert len(reader.finish().steps) == len(decoded) == 1
-
-
 @EACH
 def test_a_line_with_a_part_of_a_hint_is_not_decoded(name: str, decoded: list[bytes]) -> None:
     reader = parser(name)
@@ -239,24 +231,6 @@ FORMAT_PATTERNS = {
 }  # fmt: skip
 RULES = list(_rules())
 REAL = sorted((Path(__file__).parents[1] / "public_logs").iterdir())
-
-
-@pytest.mark.parametrize(
-    ("pattern", "texts"),
-    [
-        ("a hint|another", ["another"]),
-        (r"a (?:hin|pin)t", ["a pint"]),
-        (r"a\b (?=b)h?int", ["a int"]),
-        ("a[ -]hint", ["a-hint"]),
-        ("a [g-i]int", [f"a {GAP}int"]),
-        ("a {1,3}hint", [f"a {GAP} hint"]),
-        ("a (hint){0,2}", [f"a {GAP}"]),
-        ("a .hint", [f"a {GAP}hint"]),
-        ("a{2,3} hint|(?:a hint)+", []),
-    ],
-)
-def test_what_a_pattern_matches_without_a_hint_is_named(pattern: str, texts: list[str]) -> None:
-    assert unhinted([b"a hint"], re.compile(pattern)) == texts
 
 
 def test_whatever_a_pattern_matches_contains_a_hint() -> None:
