@@ -192,10 +192,6 @@ def test_a_number_that_the_site_wrote_by_hand_counts_if_the_plan_states_it(
     assert record.decision is (Decision.INCOMPLETE if why else Decision.ACCEPTED)
 
 
-def test_recorded_numbers_count_if_the_plan_says_so() -> None:
-    assert accepted(ran(recorded="1"), recorded_baselines=True)
-
-
 def test_a_pass_by_a_range_counts_only_if_the_plan_promises_it() -> None:
     shown = ended(Kind.PASSED, by_range=True, published=None)
     reason = "it was judged by its expected range, which the plan does not promise"
@@ -253,11 +249,6 @@ def test_scaling_of_which_waivers_leave_one_scale_was_not_shown() -> None:
     assert accepted(shown, **waived)
     reason = "no two scales are left beside the waived cases"
     assert missing(shown, cases=[SMALL, MIDDLE], **waived) == {"scaling": reason}
-
-
-def test_all_scales_that_are_as_slow_have_all_their_efficiency() -> None:
-    """Their pace is what their own verdicts judge."""
-    assert accepted(ran(pace=0.96), scaling=0.01)
 
 
 @given(

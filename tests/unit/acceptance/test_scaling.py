@@ -139,22 +139,10 @@ def test_only_cases_with_the_same_work_of_a_gpu_are_compared() -> None:
     assert named("proxy", size="8b-8l", dtype="bf16") == [[f"8b-8l-bf16-{gpus}gpus" for gpus in (1, 2, 4, 8)]]
 
 
-@pytest.mark.parametrize(
-    "other", [{"recipe": "x"}, {"size": "x"}, {"dtype": "fp8"}, {"sequence_length": 4096}, {"gbs": 1}]
-)
-def test_a_case_of_other_work_is_no_scale(other: dict[str, Any]) -> None:
-    assert groups([replace(CASES[0], **other), CASES[1]]) == []
-
-
 def test_the_smallest_scale_comes_first_and_only_what_is_timed_is_a_scale() -> None:
     profiled = next(case for case in examples.llama3().cases if not case.is_timed)
     untimed = replace(CASES[1], mode=profiled.mode)
     assert groups([CASES[2], untimed, CASES[0]]) == [[CASES[0], CASES[2]]]
-
-
-def test_a_single_scale_has_no_scaling() -> None:
-    assert groups(CASES[:1]) == []
-    assert curves(CASES[:1], shown(100, 98, 96)) == []
 
 
 def test_the_efficiency_is_against_the_smallest_scale_and_its_limit_is_the_published_one() -> None:

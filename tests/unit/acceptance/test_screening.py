@@ -110,14 +110,6 @@ def test_a_node_that_passes_its_baseline_fails_beside_its_peers(count: int) -> N
     assert "1 failing (gpu005)" in result.headline
 
 
-def test_the_cause_of_a_verdict_is_not_repeated() -> None:
-    records = fleet(16)
-    records[4] = record("gpu005", 0.09, Kind.TOO_SLOW)
-    result = screened(records, causes=["GPU 3 ..."])
-    assert result.nodes[0].reason.startswith("too slow: because; ")
-    assert "GPU 3" not in result.nodes[0].reason
-
-
 @pytest.mark.parametrize(
     ("verdict", "ran", "state"),
     [
@@ -290,10 +282,6 @@ def test_what_is_no_evidence_is_no_peer() -> None:
     result = screened([*fleet(8), *odd])
     assert len(having(result, NodeState.PASSING)) == 8
     assert {node.seconds for node in result.having(NodeState.FAILING)} == {None}
-
-
-def test_records_of_other_cases_are_no_screening() -> None:
-    assert screening([replace(record("x"), id="proxy/8b-8l-bf16-8gpus")], {}) is None
 
 
 # What reports show of 256 nodes

@@ -34,9 +34,6 @@ from tests.unit import examples
 Point = tuple[int, float]
 """A number of GPUs, and the throughput of one of them."""
 
-Pairs = list[tuple[float, float]]
-"""How many doublings are between two scales, and the logarithm of the ratio of their throughputs."""
-
 
 def families() -> dict[str, list[list[Point]]]:
     """The published series of weak scaling beyond what NVLink connects, by recipe and size."""
@@ -282,12 +279,6 @@ def test_without_a_data_sheet_of_the_gpu_there_is_none(tmp_path: Path) -> None:
     path = tables / "llama3.yaml"
     path.write_text(path.read_text().replace("gpu: h100", "gpu: h123"))
     assert why_not(CASE, tables, "h123") == "how many GPUs NVLink connects is not known of h123"
-
-
-def test_a_case_whose_pace_is_not_judged_has_none() -> None:
-    recipe = examples.llama3()
-    mode = next(case for case in recipe.cases if case.mode is not None and case.dtype == "fp8")
-    assert why_not(mode) == ""
 
 
 def test_no_cell_of_a_table_is_one_that_upstream_calls_a_regression() -> None:

@@ -21,8 +21,7 @@ from plugins.judging.judgement import Judgement
 from plugins.judging.shelving import as_text, shelve
 from plugins.logs import Log
 from plugins.recipes.models import Model
-from plugins.record.case import CaseRecord
-from plugins.record.job import Job, JobRef, Phase
+from plugins.record.job import Phase
 from plugins.record.verdict import Kind
 from tests.unit import examples
 from tests.unit.examples import record_json
@@ -123,23 +122,6 @@ def test_a_number_does_not_count_for_the_run_that_recorded_it(tmp_path: Path) ->
     other_log = replace(this_log, log=fingerprint(judged(pace(1.01)).log))
     assert find(examples.BASELINES, recipe, case, "b200", other_log) == own(folder)
     assert other_log.lapsed(recipe, case, "b200") == ""
-
-
-# A site's own models are edited in its file, and keep their names.
-@pytest.mark.parametrize(
-    "edited",
-    [{"layers": 79}, {"hidden": 7680}, {"ffn": 28000}, {"heads": 32}, {"query_groups": 64}, {"vocab": 50304}, {"mlp": "gelu"}],
-    ids=lambda edited: next(iter(edited)),
-)  # fmt: skip
-def test_a_number_does_not_outlive_its_model(tmp_path: Path, edited: dict[str, int | str]) -> None:
-    folder, recipe, case = recorded(tmp_path), examples.llama3(), examples.case()
-    other = replace(case, model=case.model.model_copy(update=edited))
-    assert find(examples.BASELINES, recipe, case, "b200", SiteNumbers(folder)) is not None
-    assert find(examples.BASELINES, recipe, other, "b200", SiteNumbers(folder)) is None
-    (key,) = edited
-    assert f"the baseline was measured with {key} {getattr(case.model, key)}, but" in SiteNumbers(
-        folder
-    ).lapsed(recipe, other, "b200")
 
 
 def test_a_number_that_does_not_state_its_model_can_still_be_read(tmp_path: Path) -> None:
@@ -291,15 +273,6 @@ def test_a_number_of_a_table_for_several_releases_is_replaced_in_each(tmp_path: 
     assert own(written(tmp_path, file)).cell.step_time == 8.088
 
 
-def test_a_number_written_by_hand_for_several_releases_is_left_alone(tmp_path: Path) -> None:
-    path = recorded(tmp_path) / "llama3.yaml"
-    text = rewritten(path, "  - release: '25.04'\n", ALSO).joinpath(path.name).read_text()
-    rewritten(path, text[text.index(", recorded: {") :], "}\n")
-    file, said = shelved(tmp_path, pace(0.8), replaces=True)
-    assert said == "not recorded: the site's own number, 10.11 s a step, was written by hand; edit it"
-    assert file == load(path, BaselineFile)
-
-
 def test_numbers_share_a_table_only_where_they_are_counted_alike(tmp_path: Path) -> None:
     first = offered()
     file, _ = shelve(None, "llama3", first, verdict="no baseline", replace=False)
@@ -387,23 +360,6 @@ def test_versions_that_differ_within_a_run_are_told_and_remarked() -> None:
     assert mixed(examples.outcome(images=(ONE,)), examples.parse(node("550.1"))) == []
 
 
-def test_the_record_of_a_case_has_the_versions_whole() -> None:
-    found = judged(text="NCCL version 2.21.5\n", images=(ONE,))
-    assert record_json(found)["versions"] == {"driver": "550.90.07", "image": ONE, "nccl": "2.21.5"}
-    assert CaseRecord.unjudged(Job(ref=JobRef("llama3", "x", "n", "1")), "Ctrl-C").versions is None
-
-
-def test_they_are_recorded_and_told_where_the_number_comes_from(tmp_path: Path) -> None:
-    run = {"text": node("550.144.03"), "images": (ONE,)}
-    assert told(run, run, tmp_path)
-    cell = own(tmp_path).cell
-    assert cell.recorded is not None
-    assert cell.recorded.versions == {"driver": "550.144.03", "image": ONE, "gpu": GPU}
-    assert own(tmp_path).origin.endswith(
-        f"(1 run, spread 0.29 %, driver 550.144.03, image sha256:111111111111, gpu {GPU}), release 25.04 on b200"
-    )
-
-
 # What changed
 
 
@@ -438,16 +394,6 @@ def test_it_is_said_where_the_case_does_not_pass(
 ) -> None:
     found = judged(pace(factor), own=recorded(tmp_path))
     assert (found.verdict.kind, bool(lines(found))) == (kind, said)
-
-
-def test_a_noisy_run_says_so_with_both_spreads(tmp_path: Path) -> None:
-    unstable = [seconds * (1.06 if i % 2 else 0.94) for i, seconds in enumerate(examples.times())]
-    found = judged(unstable, own=recorded(tmp_path))
-    assert found.verdict.kind is Kind.NOISY
-    assert lines(found) == [
-        "changed   nothing that is known: driver 550.90.07, nodes gpu[001-064]",
-        "spread    0.29 % when recorded, 8.9 % now",
-    ]
 
 
 def test_a_run_that_was_given_up_says_so_too(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.session.isolating import run_of
-from plugins.isolation.probes import Answer, Ending, Expected, Nodes, Part, Probe, Result, Run, disjoint
+from plugins.isolation.probes import Answer, Ending, Expected, Nodes, Part, Probe, Result, Run
 from plugins.isolation.rounds import progress
 from plugins.isolation.search import isolate
 from plugins.logs import Step
@@ -152,19 +152,6 @@ def test_a_fault_that_comes_and_goes_is_said_to_be_so() -> None:
     assert all(answer.accused <= fleet.faulty for answer in answers)
 
 
-@pytest.mark.parametrize(("fault", "starts"), [(slow_link, 4), (ONE_CARD, 2)], ids=["link", "card"])
-def test_what_confirms_a_link_is_started_more_often(fault: Fault, starts: int) -> None:
-    """The network of an end that is slow half of the time looks like a link in one of so many tests."""
-    fleet, runs = fleet_of(64, fault), set[int]()
-
-    def measure(probes: list[Probe]) -> list[Result]:
-        runs.update(probe.runs for probe in probes)
-        return fleet.round(probes)
-
-    assert names(search(fleet, CONGESTED, measure)) == fleet.faults
-    assert runs == {1, starts}
-
-
 def test_noise_is_answered_by_longer_probes_and_then_by_no_answer() -> None:
     noisy, hopeless = (fleet_of(64, ONE_NODE, noise=noise) for noise in (0.015, 0.03))
     assert names(noisy.isolate(SLOW)) == noisy.faults
@@ -245,15 +232,6 @@ def test_half_of_the_nodes_that_become_slow_accuse_nobody(first: int) -> None:
     assert told > 0 or first == 4
 
 
-def test_many_links_that_are_slow_at_once_are_not_tested_one_by_one() -> None:
-    """Their nodes were fast with others a round before."""
-    fleet = fleet_of(64, paces=(1.0, 1.0, 1.08))
-    fleet.drifting = frozenset(of_nodes(fleet, 0.4))
-    answer = fleet.isolate(CONGESTED)
-    assert (cannot_tell(answer), fleet.rounds) == (True, 3)
-    assert answer.reason.endswith("pairs are slow: too many to tell who is not")
-
-
 # Nobody else is accused
 
 
@@ -290,12 +268,6 @@ def test_a_leaf_whose_pairs_are_all_slow_is_no_fault_of_its_nodes() -> None:
     assert answer.reason.startswith("leaf leaf2, pairs within leaves took up to ")
 
 
-def test_nodes_far_apart_that_are_all_slow_are_no_change_of_pace() -> None:
-    """Of two leaves whose names are not known."""
-    answer = fleet_of(32, slow_leaf, leaves_known=False).isolate(CONGESTED)
-    assert answer.reason.startswith("16 of 16 pairs of nodes far apart are slow")
-
-
 @pytest.mark.parametrize(("size", "known"), [(32, True), (64, False)])
 def test_an_uplink_is_not_guessed(size: int, known: bool) -> None:
     """Of two leaves nobody knows whose uplink it is, nor where the leaves are not known."""
@@ -312,14 +284,6 @@ def test_an_uplink_is_no_fault_of_nodes_if_the_ring_is_unlike_the_leaves(size: i
     fleet.leaf = {name: f"leaf{fleet.random.randrange(4)}" for name in fleet.names}
     slow_leaf(fleet)
     assert names(fleet.isolate(CONGESTED)) <= fleet.faults
-
-
-def test_a_good_node_beside_two_slow_networks_is_not_named_before_them() -> None:
-    """It was slow with a neighbour in the ring and with one of its leaf, and fast with others."""
-    for seed in range(15):
-        fleet = fleet_of(64, partial(mix_leaves, count=16), seed=seed)
-        slow_cards(fleet, 5)
-        assert fleet.isolate(CONGESTED).accused <= fleet.faulty
 
 
 @pytest.mark.parametrize("count", [12, 20])
@@ -367,21 +331,6 @@ def test_two_kinds_of_nodes_are_no_fault() -> None:
     answer = fleet_of(64, partial(slow_nodes, count=24)).isolate(SLOW)
     assert (answer.ending, answer.culprits) == (Ending.TWO_KINDS, ())
     assert answer.reason.startswith("24 of 64 nodes are")
-
-
-def test_a_slow_fleet_of_pairs_tells_nothing() -> None:
-    """More than half of the pairs are slow: the majority is not healthy."""
-
-    def measure(probes: list[Probe]) -> list[Result]:
-        slow = [len(probe.nodes) == 2 and int(probe.nodes[0][1:]) % 3 > 0 for probe in probes]
-        return [
-            Result(probe, (Run(1.0 + 0.1 * is_slow, 0.001),))
-            for probe, is_slow in zip(probes, slow, strict=True)
-        ]
-
-    answer = search(fleet_of(64), SLOW, measure)
-    assert answer.culprits == ()
-    assert answer.ending in (Ending.ALIKE, Ending.CANNOT_TELL)
 
 
 @pytest.mark.parametrize("slowness", [0.12, 0.45])
@@ -451,10 +400,6 @@ def test_a_node_that_runs_no_probe_is_no_culprit_and_is_left_out() -> None:
     assert all(crashed not in nodes for nodes in probed if len(nodes) == 2)
 
 
-def test_a_second_leaf_on_which_no_probe_runs_ends_nothing() -> None:
-    assert cannot_tell(without(fleet_of(17), SLOW, lambda probe: "n0016" in probe.nodes))
-
-
 def is_across(probe: Probe) -> bool:
     """Whether its nodes are on two leaves."""
     return len({int(node[1:]) // LEAF for node in probe.nodes}) > 1
@@ -504,12 +449,6 @@ def test_a_few_slow_nodes_are_not_the_whole_fleet(baseline: float, ran: int, end
     assert answer.reason.startswith("probes ran on 5 of 64 nodes: ") == (ran == 5)
 
 
-def test_a_probe_that_ran_when_it_was_longer_has_not_failed() -> None:
-    fleet = fleet_of(64, noise=0.015)
-    answer = without(fleet, SLOW, lambda probe: probe.length == 1 and "n0003" in probe.nodes)
-    assert (answer.ending, answer.failed) == (Ending.ALIKE, ())
-
-
 @pytest.mark.parametrize("seed", range(10))
 def test_a_link_is_not_named_if_an_end_ran_with_no_third_node(seed: int) -> None:
     """It may as well be the network of that end."""
@@ -542,13 +481,6 @@ def test_a_search_goes_on_from_what_was_measured_before() -> None:
     answer = search(fleet, CONGESTED, measure)
     assert names(answer) == fleet.faults
     assert search(fleet, CONGESTED, remembered) == answer
-
-
-def test_a_ring_closes_over_nodes_that_are_left_out() -> None:
-    nodes = Nodes(("a", "b", "c", "d"), {})
-    assert nodes.neighbours(["b"]) == [("a", "c"), ("c", "d"), ("d", "a")]
-    assert nodes.neighbours(["a", "b"]) == [("c", "d")]
-    assert disjoint(nodes.neighbours()) == [[("a", "b"), ("c", "d")], [("b", "c"), ("d", "a")]]
 
 
 def test_a_job_without_nodes_is_not_probed() -> None:

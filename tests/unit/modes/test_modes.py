@@ -194,15 +194,6 @@ def test_a_mode_that_cannot_be_is_refused(tmp_path: Path, variant: str, words: s
         load_recipe(folder)
 
 
-def test_no_mode_is_collected_unless_it_is_asked_for() -> None:
-    usual = [found for found in LLAMA3.cases if not found.variant]
-    assert len(usual) == 34
-    assert {found.variant for found in LLAMA3.cases} == {
-        "", "profile", "nccl-trace", "checkpoint", "checkpoint-load",
-    }  # fmt: skip
-    assert all(found.is_timed for found in usual)
-
-
 # Digests of profiles as they come back from the cluster, and how they are shown
 
 

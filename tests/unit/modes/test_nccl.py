@@ -173,14 +173,6 @@ def test_a_torn_line_is_no_call_of_whose_name_it_seems_to_have() -> None:
     assert [row[1] for row in report["ranks"]] == [32615, 32617, 32625]
 
 
-def test_ranks_that_made_fewer_calls() -> None:
-    report = digest_of(Trace(cut=(9,)).whole())
-    assert [(found["nranks"], found["calls"], found["fewer"]) for found in report["uneven"]] == [
-        (16, 5, [[9, 2]]),
-        (8, 20, [[9, 8]]),
-    ]
-
-
 LINES = [
     *list(Trace(nodes=2, gpus=1, steps=1).lines()),
     b"\n",
@@ -414,25 +406,6 @@ def test_a_network_is_known_by_how_its_name_begins(network: str, expected: str) 
     assert not trace_problems(digest, 16, 2)
 
 
-def test_a_few_torn_lines_are_no_reason() -> None:
-    lines = list(Trace(steps=40).lines())
-    at = next(i for i, line in enumerate(lines) if b"opCount 9" in line)
-    lines[at : at + 2] = [lines[at][:60] + lines[at + 1][:30] + lines[at][60:], lines[at + 1][30:]]
-    digest = read_digest_of(b"".join(lines))
-    assert digest.counts.torn == 2
-    assert trace_problems(digest, 16, 2, "IB") == []
-    # Another program may write over the begin of a line.
-    lines = list(Trace().lines())
-    at = next(n for n, line in enumerate(lines) if b"ReduceScatter: opCount 0 " in line)
-    lines[at] = lines[at][lines[at].index(b"pCount") :]
-    beginless = read_digest_of(b"".join(lines))
-    assert (beginless.counts.torn, trace_problems(beginless, 16, 2, "IB")) == (1, [])
-    torn = digest.model_copy(update={"counts": digest.counts.model_copy(update={"torn": 30})})
-    cut = read_digest_of(Trace(steps=40, cut=(9,)).whole()).uneven
-    (world, _) = trace_problems(torn.model_copy(update={"uneven": cut}), 16, 2)
-    assert world.endswith("in communicators of 16 ranks others made 40 collective calls, GPU 1 on gpu-01 20")
-
-
 def test_a_name_that_is_cut_or_glued_is_no_rank_even_of_a_short_trace() -> None:
     whole = Trace(steps=60).whole()
     glued = read_digest_of(whole + b"vg" + whole.splitlines(keepends=True)[-1])
@@ -443,16 +416,6 @@ def test_a_name_that_is_cut_or_glued_is_no_rank_even_of_a_short_trace() -> None:
     assert {rank.host for rank in found.ranks} != {rank.host for rank in found.members()}
     assert len(found.members()) == 16
     assert trace_problems(found, 16, 2, "IB") == []
-
-
-def test_lines_of_one_rank_that_are_torn_at_once_make_no_short_trace_unwhole() -> None:
-    lines = Trace(nodes=2).whole().splitlines(keepends=True)
-    own = [n for n, line in enumerate(lines) if line.startswith(b"gpu-00:4002:") and b"[nranks=8]" in line]
-    for n in own[:4]:
-        lines[n] = lines[n][4:]
-    for n, kept in zip(own[4:8], (3, 5, 30, 60), strict=True):
-        lines[n] = lines[n][:kept] + b"\n" + lines[n][kept:]
-    assert trace_problems(read_digest_of(b"".join(lines)), 16, 2, "IB") == []
 
 
 def test_many_torn_lines_hide_no_rank_that_stopped() -> None:

@@ -198,15 +198,6 @@ def test_one_bad_report_keeps_the_others(tmp_path: Path) -> None:
     assert run(tmp_path / "bad.sqlite")[0] == 1
 
 
-def test_a_name_that_is_no_utf_8_can_be_read_back(tmp_path: Path) -> None:
-    path = tmp_path / os.fsdecode(b"a\xff_rank2.sqlite")
-    export(path, simulate()[0])
-    _, found = run(path, tmp_path / os.fsdecode(b"\xff.sqlite"))
-    digests = read_profiles(json.dumps(found).encode(), "here")
-    assert (digests.profiles[0].file, digests.profiles[0].rank) == ("a?_rank2.sqlite", 2)
-    assert digests.errors[0].file == "?.sqlite"
-
-
 @pytest.mark.parametrize(
     "drop",
     [

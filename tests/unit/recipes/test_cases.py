@@ -61,10 +61,6 @@ def refused(folder: Path, old: str, new: str) -> str:
     return str(caught.value)
 
 
-def test_llama3_has_these_34_cases() -> None:
-    assert [case.id for case in examples.llama3().cases if not case.mode] == IDS.split()
-
-
 def test_the_readme_has_the_same_cases() -> None:
     assert sorted(published.configurations()) == sorted(IDS.split())
 
@@ -75,52 +71,6 @@ def test_a_case_runs_the_configuration_of_the_readme(case_id: str) -> None:
     assert case.configuration() == published.configurations()[case_id]
     assert case.tp * case.pp * case.cp * case.dp == case.gpus
     assert case.dp * case.mbs * case.ga == case.gbs
-
-
-# GPUs, data parallel size and global batch size of each case, by hand.
-# Global batch size = 4 x GPUs; 4 gradient accumulation steps at every scale.
-NEMOTRON4_15B = (
-    "16 4 64, 32 8 128, 64 16 256, 128 32 512, 256 64 1024, 512 128 2048, 1024 256 4096, 2048 512 8192"
-)
-# Global batch size = 2 x nodes of 8 GPUs; 16 gradient accumulation steps at every scale.
-NEMOTRON4 = "128 2 32, 256 4 64, 512 8 128, 1024 16 256, 2048 32 512"
-# Global batch size = nodes x 8 GPUs x 2; FSDP, which is the fourth number, as the heads of the table's columns say.
-MAXTEXT_LLAMA2 = (
-    "64 1 128 64, 128 1 256 128, 256 1 512 256, 512 4 1024 128, 1024 8 2048 128, 2048 16 4096 128"
-)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "size", "table", "common"),
-    [
-        ("nemotron4", "15b", NEMOTRON4_15B, {"layers": 32, "tp": 4, "pp": 1, "vp": 1, "fsdp": 1, "mbs": 4, "ga": 4}),
-        ("nemotron4", "340b", NEMOTRON4, {"layers": 96, "tp": 8, "pp": 8, "vp": 12, "fsdp": 1, "mbs": 1, "ga": 16}),
-        ("maxtext_llama2", "70b", MAXTEXT_LLAMA2, {"layers": 80, "tp": 1, "pp": 1, "vp": 1, "mbs": 2, "ga": 1}),
-    ],
-)  # fmt: skip
-def test_the_cases_of_the_other_slurm_recipes_by_hand(
-    recipe: str, size: str, table: str, common: dict[str, int]
-) -> None:
-    rows = [
-        dict(zip(("gpus", "dp", "gbs", "fsdp"), map(int, row.split()), strict=False))
-        for row in table.split(",")
-    ]
-    cases = [case for case in examples.recipe_named(recipe).cases if case.size == size]
-    assert {case.id: {"gpus": case.gpus, **case.configuration()} for case in cases} == {
-        f"{size}-{dtype}-{row['gpus']}gpus": {"sequence_length": 4096, "cp": 1, **common, **row}
-        for row in rows
-        for dtype in ("bf16", "fp8")
-    }
-
-
-def test_both_rules_hold_on_nodes_of_eight_gpus() -> None:
-    recipes = [examples.recipe_named(name) for name in ("nemotron4", "maxtext_llama2")]
-    cases = [case for recipe in recipes for case in recipe.cases if case.is_timed]
-    assert {case.gpus_per_node for case in cases} == {8}
-    for case in cases:
-        of_node = {"340b": 2, "15b": 32}.get(case.size, 8 * case.mbs)
-        assert case.gbs == case.nodes(8) * of_node
-        assert case.tp * case.pp * case.cp * case.fsdp * case.dp == case.gpus
 
 
 def test_a_proxy_is_the_named_model_with_fewer_layers() -> None:
@@ -134,12 +84,6 @@ def test_a_case_has_its_names_and_sizes() -> None:
     assert case.key == "llama3/70b-fp8-512gpus"
     assert (case.tokens_per_step, case.steps, case.nodes(8), case.nodes(7)) == (1024 * 8192, 50, 64, 74)
     assert examples.llama3().case("70b-fp8-513gpus") is None
-
-
-def test_a_small_recipe_is_read(tmp_path: Path) -> None:
-    recipe = load_recipe(write(tmp_path, RECIPE))
-    assert [case.id for case in recipe.cases] == ["tiny-bf16-8gpus", "tiny-bf16-16gpus"]
-    assert [(case.dp, case.ga, case.gbs) for case in recipe.cases] == [(2, 32, 64), (4, 16, 64)]
 
 
 def test_gbs_per_gpu_is_multiplied_out(tmp_path: Path) -> None:

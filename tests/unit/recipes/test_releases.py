@@ -27,7 +27,6 @@ cases:
   - {gpu: [gb200], size: big, dtype: [fp8], gpus: [8], sequence_length: 128, tp: 2, mbs: 1, gbs: 64}
   - {gpu: [h100, h200], size: big, dtype: [fp8], gpus: [8], sequence_length: 128, tp: 4, mbs: 1, gbs: 64}
 """
-LAUNCH = RECIPE[RECIPE.index("launch:\n") : RECIPE.index("release:")]
 HAS = {
     "llama3": ["24.11", "25.01", "25.02", "25.03", "25.04", "25.05", "26.06.01", "26.08.00"],
     "qwen3": ["26.06.01", "26.08.00"],
@@ -70,18 +69,6 @@ def test_a_case_of_another_release_runs_the_configuration_of_its_readme(table: t
     stated, cases = published.other_configurations()[table], configurations(*table)
     assert {case_id: cases[case_id] for case_id in stated} == stated
     assert {case_id for case_id in cases.keys() - stated if not case_id.startswith("340b")} == set()
-
-
-# What a release repeats of an older one, it repeats in every case.
-@pytest.mark.parametrize(
-    ("recipe", "older", "newer"), [("nemotron4", "24.11", "25.01"), ("maxtext_llama2", "25.01", "24.11")]
-)
-def test_a_repeated_release_runs_the_same_cases(recipe: str, older: str, newer: str) -> None:
-    cases = configurations(recipe, older)
-    assert cases == configurations(recipe, newer)
-    for case_id in cases:
-        first, second = (examples.baseline(case_id, recipe, release=release) for release in (older, newer))
-        assert first == second
 
 
 # From 25.02 on the launcher runs 340b BF16 with CP 2, and the README prints the figures of CP 1.
@@ -128,14 +115,6 @@ def test_a_release_replaces_the_matrix_and_adds_models(tmp_path: Path) -> None:
     assert [case.tp for case in load_recipe(tmp_path, "3.1", "h100").cases] == [1, 4]
     assert load_recipe(tmp_path, "3.1").file.release == "3.1"
     assert [case.id for case in load_recipe(tmp_path, "3.0", "b300").cases] == ["tiny-bf16-8gpus"]
-
-
-def test_a_release_with_a_launcher_of_its_own_can_be_run(tmp_path: Path) -> None:
-    write(tmp_path, RELEASE + LAUNCH.replace("launch.sh", "other.sh"))
-    recipe = load_recipe(tmp_path, "3.0")
-    assert only_replays(recipe, "slurm") is None
-    assert recipe.file.launch is not None
-    assert recipe.file.launch.command == "./other.sh"
 
 
 def test_a_release_without_one_is_judged_from_logs_only(tmp_path: Path) -> None:

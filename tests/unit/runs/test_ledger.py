@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.runs.ledger import Ledger, damage_of, open_ledger, read_ledger
+from fixtures.runs.ledger import Ledger, open_ledger, read_ledger
 from plugins.base.errors import ConfigError
 from plugins.record.job import Job, JobRef, JobState, Phase
 from plugins.record.lines import JOBS_LOG
@@ -188,12 +188,6 @@ def test_no_line_leaves_the_file_open(ledger: Ledger) -> None:
     for number in range(10):
         ledger.attempt(KEY, number + 2)
     assert len(os.listdir("/proc/self/fd")) == len(before)  # noqa: PTH208
-
-
-def test_the_fleet_is_known_and_so_is_its_end(ledger: Ledger) -> None:
-    assert (ledger.run().pid, ledger.run().ended) == (os.getpid(), None)
-    ledger.finish()
-    assert ledger.run().ended is not None
 
 
 def test_a_text_of_the_cluster_is_no_line_of_its_own(ledger: Ledger) -> None:
@@ -392,13 +386,6 @@ def test_a_ledger_that_is_damaged_twice_is_told_twice_and_keeps_its_lines(killed
         path.write_bytes(before)
         assert require_safe(folder, whole(killed))
         assert path.read_bytes().startswith(before)
-
-
-def test_many_damaged_lines_are_counted(folder: Path) -> None:
-    path = folder / JOBS_LOG
-    path.write_bytes(path.read_bytes().replace(b'"at"', b'"ta"', LINES - 1))
-    assert damage_of(read_ledger(folder)).count("has a wrong checksum") == 3
-    assert f"and {LINES - 4} more" in damage_of(read_ledger(folder))
 
 
 def test_somebody_else_who_writes_breaks_no_chain(folder: Path) -> None:

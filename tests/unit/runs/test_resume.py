@@ -17,7 +17,6 @@ from fixtures.fleet.job import TrackedJob
 from fixtures.runs import unconfirmed
 from fixtures.runs.folders import Summary, all_runs, find_run, print_runs
 from fixtures.runs.ledger import Ledger
-from fixtures.runs.lock import RunLock, is_live
 from fixtures.runs.planned import Held, PlannedJob
 from fixtures.runs.resume import held, resumed
 from fixtures.runs.unconfirmed import Doubt
@@ -168,13 +167,6 @@ def test_a_case_stays_as_it_ended_if_what_its_job_left_is_there(ledger: Ledger, 
     assert left(ledger) == ["17"]
 
 
-def test_a_job_that_the_cluster_has_forgotten_cannot_run_any_more(ledger: Ledger) -> None:
-    submit(ledger)
-    ledger.observe(ONE.key, JobState(Phase.GONE, "GONE"))
-    ledger.end(ONE.key, "lost", "forgotten")
-    assert left(ledger) == []
-
-
 def test_a_cancelled_job_is_followed_by_another_one_of_another_name(ledger: Ledger) -> None:
     folder = ledger.path.parent / ONE.key
     for number in (2, 3):
@@ -252,11 +244,6 @@ def test_a_case_that_the_run_did_not_have_avoids_the_nodes_of_the_others(tmp_pat
     assert [found.excluded for found in taken(made, ONE, TWO)] == [("gpu017",), ("gpu017", "gpu007")]
 
 
-def test_a_new_case_joins_the_run(ledger: Ledger) -> None:
-    assert [found.case for found in taken(ledger, ONE, TWO)] == [TWO, ONE]
-    assert ledger.entry(TWO.key) is not None
-
-
 def test_a_job_must_not_be_forgotten(ledger: Ledger) -> None:
     ledger.intend(ONE.key)
     with pytest.raises(ConfigError, match=f"not selected now: {ONE.key}; select them too, or end them with"):
@@ -281,17 +268,6 @@ def test_another_backend_is_refused_before_anything_is_taken_over(ledger: Ledger
     with pytest.raises(ConfigError, match=f"has {ONE.key} on the backend slurm, which would now be replay"):
         resumed(ledger, "lab", [replace(plan(ONE), backend="replay")], {})
     assert (ledger.entries(), ledger.run()) == before
-
-
-def test_a_run_is_locked_as_long_as_its_process_lives(ledger: Ledger) -> None:
-    folder = ledger.path.parent
-    assert not is_live(folder)
-    lock = RunLock(folder)
-    assert lock.take()
-    assert is_live(folder)
-    assert not RunLock(folder).take()
-    lock.release()
-    assert not is_live(folder)
 
 
 def test_a_run_is_found_by_name_by_path_and_as_the_latest(ledger: Ledger) -> None:
