@@ -1,9 +1,8 @@
 """64 jobs of 4 nodes and 10 s on a cluster that holds them all: Pacemark over SSH, ReFrame, and sbatch without either.
 
-The floor is the time that the longest job took, by the controller's log: what all of them need that start at once. The
-same requests over SSH by a program that does nothing else are what Pacemark cannot get below. What the cluster itself
-needs for as many jobs is measured by sbatch in a loop: it starts batch jobs about once a second. Then cases that wait
-behind a busy cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
+The floor is the time that the longest job took, by the controller's log: what all of them need that start at once. What
+the cluster itself needs for as many jobs is measured by sbatch in a loop: it starts batch jobs about once a second. Then
+cases that wait behind a busy cluster. The cluster is the lab's Slurm of 256 nodes on this machine.
 """
 
 from __future__ import annotations
@@ -109,18 +108,6 @@ def bare(lab: SlurmLab, folder: Path) -> Way:
     return Way("sbatch", replace(cost, ended=max(record.ended.values())), record)
 
 
-def alone(lab: SlurmLab, folder: Path) -> Way:
-    """The same requests over SSH and nothing else: what Pacemark cannot get below."""
-    folder.mkdir()
-    (folder / "job.sh").write_text(checkout.JOB)
-    program = [sys.executable, "-m", "tests.bench.requests_alone", lab.host, str(lab.port), lab.user]
-    command = [*program, str(lab.key), str(folder), str(JOBS), f"{_SBATCH} --parsable job.sh"]
-    with controller.watching(lab) as record:
-        cost = process.Measured(command, cwd=checkout.ROOT, out=folder / "alone.out").wait()
-    require(cost, record, folder / "alone.out")
-    return Way("requests alone", cost, record)
-
-
 def require(cost: Cost, record: Record, out: Path) -> None:
     """A way that did not run all jobs to their end has no figures."""
     if cost.status or len(record.ended) != JOBS or record.started.keys() != record.ended.keys():
@@ -130,7 +117,7 @@ def require(cost: Cost, record: Record, out: Path) -> None:
 
 
 def side_by_side(lab: SlurmLab, folder: Path) -> None:
-    ours, loop, _ = ways = [pacemark(lab, folder), bare(lab, folder), alone(lab, folder / "alone")]
+    ours, loop = ways = [pacemark(lab, folder), bare(lab, folder)]
     if WITH_PEER:
         ways.append(peer(lab, folder))
     print_table(

@@ -62,13 +62,6 @@ def test_most_healthy_runs_pass_and_no_slow_one_does(table: tallies.Table) -> No
         assert slow.once[Kind.PASSED] == 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_seed_gives_the_same_figures_again(table: tallies.Table, processes: int) -> None:
-    some = AIMED[:3]
-    assert rates.simulate(some, RUNS, processes=processes) == {cell: table[cell] for cell in some}
-    assert rates.simulate(some[1:2], RUNS, seed=1, processes=1) != {some[1]: table[some[1]]}
-
-
 @pytest.mark.parametrize(
     ("always", "said"),
     [
