@@ -110,6 +110,14 @@ def test_a_node_that_passes_its_baseline_fails_beside_its_peers(count: int) -> N
     assert "1 failing (gpu005)" in result.headline
 
 
+def test_the_cause_of_a_verdict_is_not_repeated() -> None:
+    records = fleet(16)
+    records[4] = record("gpu005", 0.09, Kind.TOO_SLOW)
+    result = screened(records, causes=["GPU 3 ..."])
+    assert result.nodes[0].reason.startswith("too slow: because; ")
+    assert "GPU 3" not in result.nodes[0].reason
+
+
 @pytest.mark.parametrize(
     ("verdict", "ran", "state"),
     [

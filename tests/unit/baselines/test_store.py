@@ -13,7 +13,7 @@ import pytest
 
 from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import NO_TABLES, accelerators, load_baselines
-from plugins.baselines.expected import counting, expected
+from plugins.baselines.expected import counting, expected, usual_statistic
 from plugins.baselines.store import find, references
 from plugins.judging.case_record import record_of
 from plugins.judging.judgement import Judgement
@@ -409,6 +409,20 @@ def test_without_a_baseline_the_statistic_is_that_of_its_release(folder: Path) -
     assert found.measurement.step_time == pytest.approx(10.07)
     assert [line.split()[0] for line in found.details[:3]] == ["measured", "last", "steady"]
     assert "measured 10.07 s a step" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FILE + "  - " + FILE.partition("  - ")[2].replace("last", "mean:15-40").replace("512", "1024"),
+        FILE.replace("25.04", "25.02").replace("statistic: last", "statistic: mean:15-40"),
+        FILE.replace("statistic: last", "statistic: mean:15-60").replace("512", "1024"),
+    ],
+    ids=["two", "another release", "beyond the run"],
+)
+def test_where_a_release_does_not_tell_it_is_the_last_step(folder: Path, text: str) -> None:
+    tables_in(folder, text)
+    assert str(usual_statistic(folder, examples.case())) == "last"
 
 
 def test_without_a_baseline_mfu_is_counted_as_its_neighbours_is(folder: Path) -> None:
