@@ -161,6 +161,16 @@ def test_a_round_beyond_the_budget_is_recorded_and_not_run(cluster: Chooses, sta
     ]
 
 
+def test_a_round_of_more_probes_than_run_at_once_says_so(start: Start) -> None:
+    session = start(MIDDLE, policy=policy(), jobs_in_flight=4)
+    session.finish()
+    rounds = [line.partition("round ")[2] for line in session.messages() if "of the isolation" in line]
+    assert rounds[:2] == [
+        "1 of the isolation, 8 probes (about 8 GPU-hours), 4 at once (limits.jobs_in_flight)",
+        "2 of the isolation, 4 probes (about 4 GPU-hours)",
+    ]
+
+
 # The case once more without the nodes that slow it
 
 

@@ -419,6 +419,13 @@ def test_a_queued_case_shows_its_place_its_start_and_the_reason() -> None:
     assert status(in_queue=InQueue(3, 1.0)).waits == ""
 
 
+def test_a_case_whose_job_is_over_says_so_and_has_no_time_left() -> None:
+    done = JobState(Phase.SUCCEEDED, "COMPLETED")
+    case = status([10.0] * 40, state=done, phase_since=400.0)
+    assert case.line(412.0).endswith("over 0:12  its log is awaited")
+    assert case.to_come == 0.0
+
+
 def of(name: str, gpus: int, minutes: float | None, **changed: Any) -> Progress:
     made = status(minutes=minutes, running=None, **changed)
     return replace(made, key=name, gpus=gpus)
