@@ -385,17 +385,6 @@ def test_the_message_names_the_recording_that_it_is_compared_with(tmp_path: Path
     assert place.index("baseline") < place.index("changed") < place.index("job")
 
 
-@pytest.mark.parametrize(
-    ("factor", "kind", "said"),
-    [(1.0, Kind.PASSED, False), (1.06, Kind.TOO_SLOW, True), (0.8, Kind.TOO_FAST, True)],
-)
-def test_it_is_said_where_the_case_does_not_pass(
-    tmp_path: Path, factor: float, kind: Kind, said: bool
-) -> None:
-    found = judged(pace(factor), own=recorded(tmp_path))
-    assert (found.verdict.kind, bool(lines(found))) == (kind, said)
-
-
 def test_a_run_that_was_given_up_says_so_too(tmp_path: Path) -> None:
     found = judged(
         pace(1.5),

@@ -9,8 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ from hypothesis import strategies as st
 from plugins.base.errors import ConfigError
 from plugins.judging.measurement import Measurement, Timing
 from plugins.judging.pace import explain, judge_pace
-from plugins.judging.steadiness import fell, more_runs
+from plugins.judging.steadiness import fell
 from plugins.judging.timing import timing
 from plugins.judging.verdicts import Band, Verdict
 from plugins.logs import Step
@@ -506,14 +504,6 @@ def test_the_headline_of_a_pass_has_the_worse_of_last_step_and_steady_pace(
     assert found.headline == headline
 
 
-@pytest.mark.parametrize(("spread", "runs"), [(0.015, 9), (0.004, 2)])
-def test_so_many_runs_bring_their_mean_two_standard_errors_from_the_limit(spread: float, runs: int) -> None:
-    settled = SimpleNamespace(mean=10.0, spread=spread)
-    measured: Any = SimpleNamespace(timing=SimpleNamespace(steady=10.0, settled=settled))
-    band: Any = SimpleNamespace(slowest=10.1001, fastest=9.0)
-    assert more_runs(measured, band) == f"about {runs} more runs would tell"
-
-
 # From the steps of a run to its step time, and to what follows from it
 
 
@@ -538,20 +528,6 @@ def test_a_mean_includes_both_ends_of_its_0_based_window(text: str, mean: float)
 def test_an_unknown_statistic_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="write last or mean:A-B"):
         Statistic.parse(text)
-
-
-def test_spread_is_that_of_the_settled_steps_and_deaf_to_a_few_outliers() -> None:
-    quiet = [10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0, 10.1, 9.9, 10.0]
-    assert boil([30.0] * 10 + quiet * 4).settled.spread == pytest.approx(1.4826 * 0.1 / 10, rel=1e-6)
-    assert boil([10.0] * 10 + quiet * 3 + quiet[:-3] + [30.0] * 3).settled.spread < 0.02
-
-
-def test_the_tail_is_the_median_of_the_last_five() -> None:
-    run = boil([10.0] * 45 + [11.0, 10.0, 12.0, 13.0, 11.0])
-    assert (run.tail, run.settled.median, run.tail_error) == (11.0, 10.0, 0.0)
-    # Its error is that of two medians.
-    run = boil([10.0, 10.1, 9.9, 10.0, 10.1] * 10)
-    assert run.tail_error == pytest.approx(1.2533 * run.settled.spread * (1 / 5 + 1 / 40) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -32,21 +32,6 @@ def test_every_format_tells_gpu_driver_and_nccl(name: str) -> None:
     )
 
 
-# As the launcher joins them, as a shell does that does not quote them, and of several nodes in one log.
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{NODE}4 {H100}, 550.1; 4 {H100}, 550.2\n",
-        f"{NODE}4 {H100}, 550.1 4 {H100}, 550.2\n",
-        f"{NODE}8 {H100}, 550.1\n{NODE}8 {H100}, 550.2\n{NODE}8 {H100}, 550.1\n",
-    ],
-)
-def test_drivers_that_differ_are_all_told(text: str) -> None:
-    assert told(text) == [("gpu", H100), ("driver", "550.1"), ("driver", "550.2")]
-    two = told(f"{NODE}7 {H100}, 550.1; 1 NVIDIA H100 NVL, 550.1\n")
-    assert two == [("gpu", H100), ("gpu", "NVIDIA H100 NVL"), ("driver", "550.1")]
-
-
 @pytest.mark.parametrize(
     "said",
     [

@@ -254,15 +254,6 @@ def test_the_table_shows_shares_and_what_is_doubtful(printed: dict[str, Any]) ->
     assert lines[-1] == "node07 GPU 1: 3 records are left out"
 
 
-def test_the_plot_stacks_each_rank(printed: dict[str, Any]) -> None:
-    root = ET.fromstring(shares_svg(read_profiles(encoded(printed), "here").profiles))
-    bars = [rect for rect in root if rect.tag.endswith("rect") and rect.get("height") == "16"]
-    assert len(bars) == 4 * 4
-    widths = [sum(float(rect.get("width", 0)) for rect in bars[n : n + 4]) for n in range(0, len(bars), 4)]
-    assert max(widths) == pytest.approx(550, abs=0.5)
-    assert min(widths) > 500
-
-
 @pytest.mark.parametrize("text", [OBEYED.replace("\udc80", ""), *MARKUP, f"a\n{COMMAND}", "a\uffff"])
 def test_texts_of_a_report_are_shown_harmless(printed: dict[str, Any], text: str) -> None:
     changed = copy.deepcopy(printed)

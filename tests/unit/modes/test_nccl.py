@@ -447,15 +447,6 @@ def test_what_could_not_be_told_apart_is_no_pass() -> None:
     ]
 
 
-def test_the_table() -> None:
-    assert table(read_digest_of(Trace().whole())).splitlines() == [
-        "collective       ranks        calls        bytes    mean size",
-        "AllGather            8          160     6.25 GiB       40 MiB",
-        "ReduceScatter        8          160     6.25 GiB       40 MiB",
-        "AllReduce           16           80        320 B          4 B",
-    ]
-
-
 @pytest.mark.parametrize(
     ("size", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 41, "2 TiB"), (1 << 53, "8.19e+03 TiB")],
