@@ -1,6 +1,6 @@
 """Megatron-Bridge's performance tables as cases and baselines: read whole, audited, and written as they stand.
 
-The pages are upstream's own, at the commits that their folders are named after (Apache License 2.0).
+The pages are upstream's own, at the commit that their folder is named after (Apache License 2.0).
 """
 
 from __future__ import annotations
