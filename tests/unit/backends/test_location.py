@@ -194,3 +194,10 @@ def test_a_job_that_was_only_planned_by_a_damaged_ledger_is_looked_for(folder: P
     cluster.where = HERE
     (found,) = resumed(mended, "lab", [plan], {"jobset": cluster})
     assert found.ref == JobRef(CASE.recipe, CASE.id, plan.ref.name, "", "")
+
+
+def test_a_sweep_says_what_no_section_of_the_site_file_leads_to(ledger: Ledger) -> None:
+    good, said = swept(ledger, Cluster(), jobset=None)
+    assert not good
+    assert "is left as it is: the site file has no `jobset:` section" in said
+    assert len([entry for entry in ledger.entries() if entry.may_run]) == 2

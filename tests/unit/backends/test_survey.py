@@ -230,6 +230,13 @@ def test_a_stage_that_cannot_be_found_is_asked_for(said: str) -> None:
     assert (asked(made), to_do) == (["stage"], [])
 
 
+def test_plugins_that_the_login_node_lacks_are_asked_about() -> None:
+    _, made, _ = draft(srun="Usage: srun\n", mpi="MPI plugin types are...\n\tpmi2\n")
+    assert asked(made) == ["on_nodes_only"]
+    assert "on_nodes_only: [Pyxis, PMIx]" in made.text()
+    assert "[Pyxis]" in draft(srun="Usage: srun\n")[1].text()
+
+
 def test_names_that_break_yaml_and_answers_of_megabytes_do_no_harm() -> None:
     odd = '"]}\x1b[2J#&*'
     row = OLD.splitlines()[1]

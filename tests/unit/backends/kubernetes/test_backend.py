@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from fixtures.backends.base import ClusterTimes, LogPlace
 from fixtures.backends.kubernetes import backend as module
 from fixtures.backends.kubernetes import logs, objects, watched
-from fixtures.backends.kubernetes.api import Refused
+from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kueue import Admissions
@@ -23,6 +25,7 @@ from plugins.base.errors import Unreachable
 from plugins.record.job import JobRef, JobState, Phase
 from tests.unit import aks, examples, kubeapi
 from tests.unit.kubeapi import JOBS, MAPS, PODS, Object
+from tests.unit.kubelet import Kubelet
 
 NAME = "run.llama3_gke-70b-fp8-128gpus"
 JOB = JobRef("llama3_gke", "70b-fp8-128gpus", NAME, "pm-1", "runs", uid="uid-1")
@@ -451,3 +454,46 @@ def test_nobody_else_deleted_what_the_session_ended(cluster: Cluster) -> None:
     assert cluster.state().reason == "this session deleted the JobSet"
     cluster.lost_job({})
     assert cluster.state().reason == "this session deleted the JobSet"
+
+
+def test_a_head_that_is_gone_is_known_by_the_recipe(cluster: Cluster) -> None:
+    cluster.log = HEAD.replace("running", "exiting")
+    place = cluster.backend.read_log(JOB, LogPlace(), ()).place
+    assert "the kubelet rotated the first lines of pod pm-1-0 away unread" in place.gap
+    assert place.gap in cluster.backend.log_trouble(JOB, place)
+
+
+def taken(backend: KubernetesBackend, place: LogPlace, last: str) -> tuple[LogPlace, str]:
+    """What comes until this line, and how far that is."""
+    text, deadline = "", time.monotonic() + 60
+    while not text.endswith(f"{last}\n"):
+        assert time.monotonic() < deadline, text
+        piece = backend.read_log(JOB, place, ())
+        place, text = piece.place, text + piece.data.decode()
+        time.sleep(0.005)
+    return place, text
+
+
+def test_a_pod_that_takes_another_ones_place_is_followed_from_its_beginning(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "Api", Api)
+    cluster.has_job({})
+    with contextlib.closing(Kubelet()) as kubelet:
+        backend = session(kubeconfig=str(kubeapi.kubeconfig(tmp_path / "config", kubelet.url)))
+        kubelet.say("Pod on pm-1-0 is running")
+        kubelet.say("step 1")
+        place, _ = taken(backend, LogPlace(), "step 1")
+        kubelet.say("step 2")
+        assert kubelet.wait(1)
+        cluster.has_pods(pod("pm-1-1", labels={**LABELS, "jobset.sigs.k8s.io/restart-attempt": "1"}))
+        # What the first one said is its own, and nothing of the next one's is taken for it.
+        place, _ = taken(backend, place, "step 2")
+        piece = backend.read_log(JOB, place, ())
+        assert (piece.data, piece.place.attempt) == (b"", 2)
+        kubelet.rotate()
+        kubelet.say("Pod on pm-1-1 is running")
+        place, text = taken(backend, piece.place, "Pod on pm-1-1 is running")
+        assert (place.file, place.gap, text) == ("pm-1-1", "", "Pod on pm-1-1 is running\n")
+        backend.close()
+        assert kubelet.wait(0)

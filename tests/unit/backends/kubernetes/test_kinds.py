@@ -15,7 +15,7 @@ from fixtures.backends.kubernetes import objects, readiness
 from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.facts import Pod
-from fixtures.backends.kubernetes.job_logs import LogPods
+from fixtures.backends.kubernetes.job_logs import LogPods, why_gone
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs, TorchJobSets
@@ -559,3 +559,9 @@ def test_a_job_of_any_kind_that_a_policy_changed_is_ended_at_once(
     assert str(caught.value).startswith(f"the cluster changed {kind.name} {ID}: {change}; {end}")
     assert not caught.value.may_run
     assert cluster.made() == []
+
+
+def test_why_a_pod_is_gone() -> None:
+    evicted = Pod({"metadata": {"name": "p"}, "status": {"reason": "Evicted", "message": "disk"}})
+    assert why_gone(evicted) == "pod p that printed the steps is gone (Evicted: disk)"
+    assert why_gone(None) == "no pod that printed steps is left"

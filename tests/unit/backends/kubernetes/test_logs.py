@@ -452,3 +452,19 @@ def test_a_log_that_nobody_asks_for_is_not_followed_for_ever(
     while not session.kubelet.wait(0, 0.1):
         assert time.monotonic() < deadline
         session.kubelet.say("more")
+
+
+def test_a_log_that_is_gone_is_gone_until_it_is_there(session: Session) -> None:
+    session.kubelet.status = 404
+    session.look()
+    session.until(lambda: session.look().gone)
+    session.kubelet.status = 0
+    session.hears(0, 1)
+
+
+def test_another_life_of_the_job_is_followed_from_its_beginning(session: Session) -> None:
+    session.hears(0, 3)
+    session.place = LogPlace("pod-0-again", attempt=2)
+    session.found.clear()
+    session.until(lambda: session.text == lines(3))
+    assert session.kubelet.wait(1)

@@ -354,3 +354,10 @@ def test_what_is_kept_of_a_submission_is_what_was_sent(monkeypatch: pytest.Monke
     assert not planned.startswith("#")
     assert planned.count("hostNetworkPodKSA: 'true'") == 2
     assert list(yaml.safe_load_all(planned)) == made._renderer.documents(LARGE, JobSets(), "run.x")
+
+
+def test_a_queue_that_may_not_be_asked_for_is_no_other_lack(cluster: Cluster) -> None:
+    cluster.refuse("", LOCAL, Refused(403, "localqueues is forbidden"))
+    cluster.denied = {"get localqueues"}
+    (lack,) = missing(queue="a3")
+    assert "get localqueues" in lack

@@ -290,6 +290,10 @@ def watching(feed: Feed, selector: str) -> Iterator[Informer]:
         yield watch
 
 
+def test_a_watch_that_nobody_looked_at_is_closed() -> None:
+    Informer(Feed(), "/apis/any", LABEL).close()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("selector", [LABEL, ""])
 def test_only_what_is_ours_is_remembered_when_it_is_gone(selector: str) -> None:
     feed = Feed()

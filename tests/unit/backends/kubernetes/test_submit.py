@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.backends.kubernetes import submit
+from fixtures.backends.kubernetes import preflight, submit
 from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.submit import Creator, Deleter
@@ -302,3 +302,10 @@ def test_what_a_proxy_answers_does_not_delete_a_job(server: Server, api: Api, an
     server.answers["DELETE"] = 200, answer
     with pytest.raises(Unreachable, match="DELETE /x: the answer is not an API server's"):
         api.delete("/x", "1")
+
+
+@pytest.mark.usefixtures("pauses")
+def test_a_review_that_fails_says_nothing_of_a_permission(server: Server, api: Api) -> None:
+    server.answers = {"POST": internal("authorizer is down")}
+    with pytest.raises((Unreachable, Refused), match="authorizer is down"):
+        preflight.refused(api, "default", JobSets.rules)

@@ -327,3 +327,13 @@ def test_no_other_job_holds_up_a_profile_or_leaves_a_marker(node: Login, case: C
     marker = f".{OWN}{case.id}"
     assert (marker in (node.root / "seen").read_text().split()) is case.leaves_files
     assert not (node.stage / "maxtext_llama2" / marker).exists()
+
+
+def test_a_job_of_which_only_the_name_is_known_has_nothing_to_remove(node: Login) -> None:
+    maxtext(node).release([JobRef("", "", OWN + PGLE.id, "17")])
+    assert node.scripts == []
+
+
+def test_the_command_that_removes_a_kept_checkpoint(login: Saving) -> None:
+    said = login.slurm.keeping(login.job("/lustre/a b"))
+    assert shlex.split(said) == ["ssh", "login01", f"rm -r '/lustre/a b/{BELOW}'"]

@@ -151,6 +151,12 @@ def test_one_squeue_tells_of_500_jobs(tools: Tools, state: str, then: list[str])
     assert tools.started == []
 
 
+def test_500_jobs_are_cancelled_by_one_squeue_and_one_scancel(tools: Tools) -> None:
+    tools.lists(*(row(each, "PENDING") for each in JOBS), mine=True)
+    cancel(tools.login, tools.controller, JOBS)
+    assert tools.started == ["squeue", "scancel"]
+
+
 def test_a_job_that_was_listed_is_gone_once_a_whole_list_lacks_it(tools: Tools) -> None:
     tools.lists(row(JOB, "RUNNING"), row(job(18), "RUNNING"))
     tools.states(JOB, job(18))

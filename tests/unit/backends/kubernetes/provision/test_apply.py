@@ -12,10 +12,12 @@ from fixtures.backends.kubernetes.api import Api, Refused
 from fixtures.backends.kubernetes.backend import KubernetesBackend
 from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import Rules
+from fixtures.backends.kubernetes.provision import data as storage
 from fixtures.backends.kubernetes.provision.apply import Provisioner, progress
 from fixtures.backends.kubernetes.provision.data import RULES
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from plugins.base.errors import ConfigError, SiteError, SubmitError, Unprovisioned, Unreachable
+from plugins.base.yamlfile import load_documents
 from plugins.recipes.setup import read_setup
 from plugins.record.job import SETUP_CASE, JobRef, Phase
 from tests.unit import examples, gpt3_setup, kubeapi
@@ -645,3 +647,19 @@ def test_progress_is_the_sum_of_the_workers_last_words() -> None:
     every = [line(worker, 5) for worker in range(4)]
     assert told([*every, line(3, 25)]) == "extract: 40 of 100 files"
     assert told([]) == "extract: starting"
+
+
+def test_a_class_of_our_name_with_other_parameters_is_another_one() -> None:
+    (kind, _) = load_documents(gpt3_setup.SOURCE / "storage-amlfs.yaml")
+    assert storage.differs(kind, {**kind, "metadata": {"uid": "1"}}) == ""
+    other = {**kind, "parameters": {**kind["parameters"], "sku-name": "AMLFS-Durable-Premium-40"}}
+    assert "AMLFS-Durable-Premium-40" in storage.differs(kind, other)
+
+
+def test_permissions_are_asked_for_once(memory: Memory) -> None:
+    count_of(memory, 40)
+    session = kubeapi.setup(memory)
+    assert session.lacks(2) == []
+    asked = [path for _, path in memory.asked].count(REVIEWS)
+    assert session.lacks(2) == []
+    assert [path for _, path in memory.asked].count(REVIEWS) == asked == 11
