@@ -314,7 +314,6 @@ def test_a_plan_names_its_cases_by_ids_and_patterns(tmp_path: Path) -> None:
         (TEXT + "waivers:\n" + 2 * f"- {{case: {SMALL}, verdicts: [noisy], reason: it rains, agreed_by: A and B, until: 2027-01-01}}\n", f"waivers: {SMALL} has two; keep one"),
         (TEXT + "tolerance: {slower: 0.05}\nnumbers: {llama3/70b-fp8-64gpus: 3.5}\n", "numbers: llama3/70b-fp8-64gpus is no case of this plan; did you mean"),
         (TEXT + f"numbers: {{{SMALL}: 3.5}}\n", "numbers: say `tolerance` too, or the site's own baselines would choose it"),
-        (TEXT + f"waivers: [{{case: {SMALL}, verdicts: [noisy], reason: it rains, agreed_by: A and B, until: '2027-01-01'}}]\n", "got '2027-01-01' (write it without quotes)"),
         (TEXT + "nodes: [n1, ',']\n", "nodes: ',' is no list of nodes, such as 'gpu[001-064]'"),
         (TEXT + "nodes: ['n[1-2']\n", "nodes: 'n[1-2' is no list of nodes"),
         (TEXT + "nodes: ['n[2-1]']\n", "nodes: 'n[2-1]' is no list of nodes"),

@@ -464,7 +464,7 @@ def named(*names: str, **spec: Any) -> list[dict[str, Any]]:
 def sections(**told: Any) -> tuple[dict[str, Any], dict[str, Draft]]:
     """The sections by what the server told, as the file has them, and their drafts."""
     usual: dict[str, Any] = {
-        "site": Kubernetes(gpu="", context="ctx", namespace="runs"),
+        "site": Kubernetes(gpu="any", context="ctx", namespace="runs"),
         "release": "v1.33.3-gke.1226000",
         "kinds": ("JobSet",),
         "trainer": False,
@@ -503,7 +503,7 @@ def test_aks_with_the_training_operator(tmp_path: Path) -> None:
     found, drafts = sections(
         kinds=("PyTorchJob",),
         nodes=[aks(), aks(), aks(), system("aks")],
-        site=Kubernetes(gpu="", kubeconfig="~/.kube/aks", context="ctx", namespace="runs"),
+        site=Kubernetes(gpu="any", kubeconfig="~/.kube/aks", context="ctx", namespace="runs"),
     )
     claim = {"kubeconfig": "~/.kube/aks", "recipes": {"gpt3_aks": {"values": {"claim": "data"}}}}
     assert found == {"pytorchjob": {**USUAL, "max_gpus": 24, "tolerations": [SKU], **claim}}

@@ -196,7 +196,7 @@ def test_the_page_tells_two_jobs_of_a_case_apart_and_what_was_not_judged(tmp_pat
     page = tmp_path / "report.html"
     main(["judge", str(upstream.write_tree(tmp_path / "exp", tree)), "--html", str(page)])
     html = page.read_text()
-    assert 'data-label="64 GPUs"' in html
+    assert '<th scope="col">64</th>' in html
     assert "120b bf16#7" in html
     assert "120b bf16#8" in html
     assert "slurm-12.out" in html
