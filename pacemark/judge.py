@@ -261,6 +261,8 @@ def _print(sight: Sight, summary: Summary, file: TextIO) -> None:
         print_table(summary.cases, file, width, colour=file.isatty())
     for judged in sight.judged:
         file.write(_line(f"{judged.id}: {how_known(judged.attribution)}"))
+    if summary.totals[Kind.TOO_SLOW]:
+        file.write("`pacemark why PATH` says what differs from the published cell\n")
     assert summary.exit_code is not None
     print_rest(sight, summary.exit_code, file)
 

@@ -199,6 +199,7 @@ def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.Capture
     source = upstream.write_tree(tmp_path / "exp", tree())
     page, junit = tmp_path / "report.html", tmp_path / "junit.xml"
     main(["judge", str(source), "--html", str(page), "--junit", str(junit)])
+    assert "`pacemark why PATH` says what differs" in capsys.readouterr().out
     html = page.read_text()
     assert "gpt_oss/120b-bf16-64gpus#4702" in html
     assert "was profiled by llmb-config_4709.yaml" in html
