@@ -55,6 +55,17 @@ def names_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
+# Arguments of NVIDIA's launcher that are secrets and do not say so (NVIDIA-NeMo/Megatron-Bridge b50da4c74, argument_parser.py:
+# -hf is --hf_token, -wdk is --wandb_key), and a password in an address.
+_HIDING = re.compile(r"(?<![\w-])-(hf|wdk)(?![\w-])|://[^/\s@]*@")
+
+
+def tells_secret(text: str) -> bool:
+    """Whether an argument of a launcher, its name or its value, has a secret: `-hf`, `FOO=1,HF_TOKEN=x`, `http://me:x@proxy`."""
+    # `model.moe_token_dispatcher_type` is none.
+    return names_secret(text.replace("moe_token", "")) or _HIDING.search(text) is not None
+
+
 def shown(text: str) -> str:
     """Write each character that a terminal would obey, or that begins a CI command, as an escape (`\\x1b`).
 

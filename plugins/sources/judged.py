@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from plugins.base.words import first_of, names_secret
+from plugins.base.words import first_of, tells_secret
 from plugins.gpu.samples import Gpus
 from plugins.judging.choice import Choice, Setting
 from plugins.judging.evidence import read_evidence
@@ -93,12 +93,12 @@ def _remarks(job: FoundJob, kind: Kind) -> list[str]:
 
 
 def _without_secrets(words: Iterable[str]) -> Iterator[str]:
-    """`HF_TOKEN=x` and `--hf-token x` without their values."""
+    """`HF_TOKEN=x`, `--hf-token x` and `--env=HF_TOKEN=x` without their values."""
     hidden = False
     for word in words:
         name, *value = re.split("[= ]", word, maxsplit=1)
-        secret = names_secret(name)
-        if hidden or (secret and value):
+        secret = tells_secret(name)
+        if hidden or (value and tells_secret(word)):
             word = "..." if hidden else f"{name}=..."
         yield word
         hidden = secret and not value

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from plugins.base.words import names_secret
+from plugins.base.words import tells_secret
 from plugins.logs import Log
 from plugins.logs.line_parser import MAX_WRAPPED, line_search
 from plugins.logs.log import type_of
@@ -115,8 +115,7 @@ def of_launch(
     for name, value in pairs:
         short = name.lstrip("-").rpartition(".")[2].lower()
         short = _ARGUMENTS.get(short, short)
-        # `model.moe_token_dispatcher_type` is none.
-        if name.startswith("model.") or not names_secret(name):
+        if not (tells_secret(name) or tells_secret(str(value))):
             yield Fact(short if short in SIZES else name, (str(value),), place, changed=True)
 
 
@@ -125,7 +124,10 @@ def _arguments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     pairs: list[list[str]] = []
     for word in " ".join(words).split():
         name, equals, value = word.partition("=")
-        if equals or word.startswith("-"):
+        if pairs and len(pairs[-1]) == 1 and tells_secret(pairs[-1][0]):
+            # A secret may look like anything: base64 ends with `=`.
+            pairs[-1].append(word)
+        elif equals or word.startswith("-"):
             pairs.append([name.lstrip("+"), *filter(None, [value])])
         elif pairs:
             pairs[-1].append(word)

@@ -108,14 +108,23 @@ def test_a_config_that_cannot_be_read_is_one_line(
 def test_no_secret_of_a_config_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed: dict[str, Any] = {
         "env_overrides": {"HF_TOKEN": "s3"},
-        "mbridge_args": ["--wandb_key", "s3", "--api-key s3", "--x=2"],
+        "mbridge_args": [
+            "--wandb_key",
+            "s3",
+            "--api-key s3",
+            "-hf s3",
+            "-wdk",
+            "s3",
+            "--env=HF_TOKEN=s3",
+            "--x=2",
+        ],
     }
     record, _ = judged(
         str(upstream.write_tree(tmp_path, job(of("gpt"), 7, [text(of("gpt"))], job_config=changed))),
         capsys=capsys,
     )
     assert record["cases"][0]["remarks"] == [
-        "it was launched with HF_TOKEN=..., --wandb_key, ..., --api-key=..., --x=2, by its llmb-config"
+        "it was launched with HF_TOKEN=..., --wandb_key, ..., --api-key=..., -hf=..., -wdk, ..., --env=..., --x=2, by its llmb-config"
     ]
 
 

@@ -192,6 +192,25 @@ def test_what_the_published_cell_has_agrees() -> None:
     assert row[:5] == ("NCCL_NVLS_ENABLE", "1", "0", "no known price", "the log")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-hf", "s3"],
+        ["-wdk s3"],
+        ["--wandb_key", "s3=="],
+        ["--hf_token", "-s3"],
+        ["--custom_env_vars=HF_TOKEN=s3"],
+        ["-ce", "FOO=1,HF_TOKEN=s3"],
+        ["model.api_key=s3"],
+        ["https_proxy=http://me:s3@proxy:3128"],
+    ],
+)
+def test_no_secret_of_a_launcher_is_a_fact(words: Sequence[str]) -> None:
+    facts = list(of_launch({"EXTRA_ARGS": "--hf_token s3"}, {}, [*words, "--x=2"], "llmb-config_7.yaml"))
+    assert "s3" not in str(facts)
+    assert (facts[-1].name, facts[-1].values) == ("--x", ("2",))
+
+
 def test_prices_come_first_by_their_class() -> None:
     words = ["--cuda_graph_impl=none", "--seq_length=8192", "--anything"]
     lines = [
