@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from _pytest.junitxml import xml_key
@@ -20,7 +22,7 @@ from fixtures.session.plugins import _place_allure
 from fixtures.session.requirements import require_nodes, require_planned_nodes
 from fixtures.session.run import Run
 from fixtures.session.waiting import Waiting
-from plugins.base.errors import ConfigError
+from plugins.base.errors import ConfigError, SiteError
 from plugins.record.lines import JOBS_LOG
 from tests.unit import examples
 from tests.unit.cluster import WIDE
@@ -112,18 +114,31 @@ def test_if_the_cluster_tells_no_nodes_it_is_said_that_nobody_knows(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "lacks"), [(["gpu1", "gpu2", "gpu3"], ""), (["gpu2"], "gpu1, gpu3"), ([], "")]
+    ("nodes", "lacks"),
+    [
+        (lambda _: ["gpu1", "gpu2", "gpu3"], ""),
+        (lambda _: ["gpu2"], "gpu1, gpu3"),
+        (lambda _: [], ""),
+        # An overlay of the site sends each recipe to nodes of its own.
+        (lambda case: {"llama3": ["gpu1", "gpu2"], "qwen3": ["gpu3"]}[case.recipe], ""),
+        (Mock(side_effect=SiteError("JobSet is missing on the cluster")), ""),
+        (Mock(side_effect=ConfigError("image: the site has no value for it")), ""),
+    ],
 )
-def test_nodes_of_a_plan_that_are_not_there_are_an_error(nodes: list[str], lacks: str) -> None:
-    chosen: Any = SimpleNamespace(backend="kube", case=None)
-    backend: Any = SimpleNamespace(nodes=lambda _case: dict.fromkeys(nodes, ""))
+def test_nodes_of_a_plan_that_are_not_there_are_an_error(
+    nodes: Callable[[Any], list[str]], lacks: str
+) -> None:
+    chosen: list[Any] = [
+        SimpleNamespace(backend="kube", case=SimpleNamespace(recipe=name)) for name in ("llama3", "qwen3")
+    ]
+    backend: Any = SimpleNamespace(nodes=lambda case: dict.fromkeys(nodes(case), ""))
     agreed: Any = SimpleNamespace(plan=SimpleNamespace(nodes=["gpu[1-2]", "gpu3"]))
     with (
         contextlib.nullcontext()
         if not lacks
         else pytest.raises(ConfigError, match=f"kube has no node {lacks} for")
     ):
-        require_planned_nodes(agreed, [chosen], {"kube": backend})
+        require_planned_nodes(agreed, chosen, {"kube": backend})
 
 
 @pytest.mark.parametrize(("nodes", "refused"), [(("b", "a"), False), ((), False), (("a",), True)])
