@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import queue
 import re
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from fixtures.console import Live
 from fixtures.fleet.state import Progress
+from fixtures.session.terminal import _going_on
 from plugins.base.console import fitting
 from plugins.base.errors import Lost, SubmitError
 from plugins.judging.verdicts import Verdict
@@ -371,6 +373,22 @@ def test_a_session_ends_with_what_to_do(tmp_path: Path, name: str, said: str) ->
     out = sessions.session(name, tmp_path).out
     assert len(re.findall(rf"^{said}$", out, re.MULTILINE)) == 1, out
     assert "interrupted: the session was stopped" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("suites/node --nodes gpu1,gpu2 --gate", "suites/node --gate"),
+        ("suites/node --nodes=gpu1 -k 'a b'", "suites/node -k 'a b'"),
+        ("suites --record-answers new.jsonl -n 4", "suites -n 4"),
+        ("suites --compare latest --fail-if slower", "suites --compare 20260101-1 --fail-if slower"),
+        ("suites --compare=results/latest", "suites --compare=results/20260101-1"),
+        ("suites --compare 20251231-1 --results latest", "suites --compare 20251231-1 --results latest"),
+    ],
+)
+def test_a_stopped_session_goes_on_without_what_is_of_a_new_run(words: str, kept: str) -> None:
+    earlier: Any = SimpleNamespace(run="20260101-1")
+    assert shlex.join(_going_on(shlex.split(words), earlier)) == kept
 
 
 def test_what_is_wrong_with_many_cases_is_said_once(tmp_path: Path) -> None:
