@@ -30,15 +30,25 @@ class PlainConsole(Console):
         right: Collection[str] = (),
         folded: Collection[str] = (),
     ) -> None:
-        """Print a table. `right` are the columns of figures, `folded` those whose cells may take several lines."""
+        """Print a table. `right` are the columns of figures, `folded` those whose cells may take several lines.
+
+        Where a cell is folded, any of its words may begin a line, and with it a command for a CI runner.
+        """
+        head = list(head)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in head:
             justify: Literal["right", "left"] = "right" if name in right else "left"
             overflow: Literal["fold", "ellipsis"] = "fold" if name in folded else "ellipsis"
             table.add_column(name, justify=justify, overflow=overflow, no_wrap=name not in folded)
         for row in rows:
-            table.add_row(*row)
+            pairs = zip(head, row, strict=False)
+            cells = (_safe_to_fold(cell) if name in folded else cell for name, cell in pairs)
+            table.add_row(*cells)
         self.print(table)
+
+
+def _safe_to_fold(cell: str | Text) -> str | Text:
+    return cell.replace("::", ":\\x3a") if isinstance(cell, str) else cell
 
 
 def fitting(rows: Sequence[Sequence[str]], width: int, expendable: Sequence[int]) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,11 @@ LINES = [
     "NCCL_NVLS_ENABLE set by environment to 0.",
     "NCCL_PXN_DISABLE set by environment to 1.",
 ]
-HOSTILE = {"A\x1b]0;owned\x07\n::add-mask::x": "\x1b[2J" * 9999, "HF_TOKEN": "hf_abc"}
+HOSTILE = {
+    "A\x1b]0;owned\x07\n::add-mask::x": "\x1b[2J" * 9999,
+    "HF_TOKEN": "hf_abc",
+    f"{'b' * 20} ::error::x": f"{'c' * 20} ::error::y",
+}
 
 
 def archive(**more: bytes) -> bytes:
@@ -35,7 +40,7 @@ def test_two_jobs_are_told_each_by_itself(tmp_path: Path, capsys: pytest.Capture
     assert main(["why", "--json", str(path)]) == 0
     gpt, qwen = json.loads(capsys.readouterr().out)["jobs"]
     assert (gpt["id"], gpt["verdict"]) == ("gpt_oss/120b-bf16-64gpus", "too slow")
-    assert [row["what"] for row in gpt["rows"][1:]] == list(HOSTILE)[:1]
+    assert [row["what"] for row in gpt["rows"][1:]] == [name for name in HOSTILE if name != "HF_TOKEN"]
     assert (qwen["id"], qwen["verdict"]) == ("qwen3/30b-mxfp8-8gpus", "passed")
     assert [(row["evidence"], row["this_run"], row["read_from"]) for row in qwen["rows"]] == [
         ("A", "--cuda_graph_impl none", "llmb-config_4702.yaml"),
@@ -50,19 +55,20 @@ def test_two_jobs_are_told_each_by_itself(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize("columns", ["100", "250"])
 def test_the_table_is_harmless_and_says_the_gap(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(archive())))
-    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("COLUMNS", columns)
     assert main(["why", "-"]) == 0
     said = capsys.readouterr().out
     assert not {"\x1b", "\x07"} & set(said)
     assert "hf_abc" not in said
-    assert "\n::" not in said
+    assert not re.search(r"^\s*::", said, re.MULTILINE)
     assert max(map(len, said.splitlines())) < 1100
     assert "the whole gap is 16.7 %" in said
-    assert "484 to 623 ms a step (Qwen3" in said
+    assert ("484 to 623 ms a step (Qwen3" in said) == (columns == "250")
 
 
 @pytest.mark.parametrize(
