@@ -76,7 +76,8 @@ def explained_by_cpus(
         f"the processors for itself, and run it again"
     )
     beside = f"judged beside them, it is {verdict.headline}"
-    return replace(verdict, kind=Kind.INVALID, reasons=(reason,), remarks=(beside, *verdict.remarks))
+    remarks = (beside, *verdict.remarks)
+    return replace(verdict, kind=Kind.INVALID, reasons=(reason,), remarks=remarks, deviation=None)
 
 
 def busy(case: Case, logs: Sequence[Log]) -> str:
@@ -197,7 +198,7 @@ def explained_by_gpus(verdict: Verdict, gpus: Gpus | None, table: Table | None) 
 def vetoed(verdict: Verdict, reasons: Sequence[str]) -> Verdict:
     """The verdict on a run whose pace is no evidence, for these reasons; what it would be is a remark."""
     remarks = (verdict.headline, *verdict.remarks)
-    return replace(verdict, kind=Kind.INVALID, reasons=tuple(reasons), remarks=remarks)
+    return replace(verdict, kind=Kind.INVALID, reasons=tuple(reasons), remarks=remarks, deviation=None)
 
 
 def lines(

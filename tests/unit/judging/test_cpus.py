@@ -109,6 +109,7 @@ def test_beside_others_a_run_that_barely_passes_is_invalid() -> None:
     assert judged(slower(steady, 2.8)).verdict.kind is Kind.PASSED
     verdict = judged(slower(steady, 3.1)).verdict
     assert verdict.headline.startswith("invalid run: other programs had 59 % of the processors (python), and")
+    assert verdict.deviation is None
     assert verdict.remarks[0].startswith("judged beside them, it is passed: ")
 
 

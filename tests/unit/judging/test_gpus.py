@@ -355,6 +355,8 @@ def test_a_pace_in_the_band_does_not_pass_if_the_product_alone_is_slow() -> None
         "a matrix product alone reached 307 TFLOP/s before the run, on a healthy GPU of this type 686"
         in verdict.headline
     )
+    # Its headline compares no pace.
+    assert verdict.deviation is None
     # Nor do several runs, whichever of them it is.
     verdict = judged("healthy", before_it=slow, earlier="healthy").verdict
     assert verdict.headline.startswith(
