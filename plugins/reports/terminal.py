@@ -36,6 +36,8 @@ _GROUPS = (
 )
 _STOPPED = "stopped"
 _NUMBER = re.compile(r"[\d.,]+")
+_OVER = re.compile(r"; (?:job \S+ (?=was cancelled|had completed)|it was never submitted)")
+"""How a case was stopped whose job runs no more. Any other job may still run, and is told by itself."""
 _COLUMNS = ("case", "verdict", "s/step", "steady", "expected", "throughput", "tokens/s", "MFU")
 # Those that a narrow terminal leaves out, the first one first.
 _EXPENDABLE = ("tokens/s", "steady", "MFU", "expected", "s/step")
@@ -51,7 +53,7 @@ def print_table(
 ) -> None:
     """Print a row for each case, grouped by verdict.
 
-    With `details`, remarks, failures and checkpoints follow below the table.
+    With `details`, remarks, failures and checkpoints follow below the table; without, stopped jobs that may still run.
     """
     # It is slow to import, and only needed once jobs have run.
     from rich.text import Text
@@ -73,7 +75,9 @@ def print_table(
     console.print_rows((_COLUMNS[index] for index in columns), rows, _COLUMNS[2:], ("verdict",))
     # What is wrong with many cases is said with the first of them.
     alike = Counter(_trouble(r) for r in records if r.verdict is not Kind.PASSED or not r.step_time)
-    for record in records if details else ():
+    for record in records:
+        if not details and (not record.stopped or _OVER.search(record.headline)):
+            continue
         count = alike.pop(_trouble(record), 0)
         if count:
             more = f" and {count - 1} more" if count > 1 else ""
@@ -103,7 +107,7 @@ def _trouble(record: CaseRecord) -> str:
     if record.verdict is Kind.NO_BASELINE:
         reason = record.headline.partition(NOTHING)[2].replace(record.id.partition("/")[2], "")
         return _NUMBER.sub("", reason)
-    return _NUMBER.sub("", record.headline) if record.stopped else record.headline
+    return _OVER.sub("; ", record.headline) if record.stopped else record.headline
 
 
 def _details(record: CaseRecord) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from fixtures.console import Live
 from fixtures.fleet.state import Progress
+from fixtures.runs.unconfirmed import unconfirmed_words
 from fixtures.session.terminal import _going_on
 from plugins.base.console import fitting
 from plugins.base.errors import Lost, SubmitError
@@ -306,19 +307,30 @@ def test_what_was_stopped_and_what_has_no_baseline_is_said_once() -> None:
         )
         for scale in (8, 16)
     ]
-    lost = replace(stopped[0], id="llama3/d", headline=f"infrastructure: {STOPPED}; job 7 may still run")
+    asked = (
+        unconfirmed_words(JobRef("llama3", key, f"n{job}", str(job)), "") for key, job in (("d", 7), ("e", 8))
+    )
+    lost = [
+        replace(stopped[0], id=f"llama3/{key}", headline=f"infrastructure: {STOPPED}; {words}")
+        for key, words in zip("de", asked, strict=True)
+    ]
     file = io.StringIO()
-    print_table([*stopped, *alone, lost], file, 200, colour=False)
+    print_table([*stopped, *alone, *lost], file, 200, colour=False)
     said = file.getvalue().splitlines()
     assert [line.split()[1] for line in said if line.startswith("llama3/") and ": " not in line] == [
         "no"
-    ] * 2 + ["stopped"] * 4
-    assert said[-4:] == [
+    ] * 2 + ["stopped"] * 5
+    assert said[-5:] == [
         "llama3/8b-8gpus and 1 more: no baseline: measured 8 s; nothing to compare with: llama3.yaml has no 8b-8gpus of b200",
         "llama3/a and 2 more: stopped: job 0 was cancelled",
-        "llama3/d: stopped: job 7 may still run",
-        "2 no baseline, 4 stopped",
+        "llama3/d: stopped: job 7 was asked to end, which is NOT confirmed: look after it",
+        "llama3/e: stopped: job 8 was asked to end, which is NOT confirmed: look after it",
+        "2 no baseline, 5 stopped",
     ]  # fmt: skip
+    print_table([*stopped, *alone, *lost], file, 200, colour=False, details=False)
+    quiet = file.getvalue().splitlines()[len(said) :]
+    assert quiet[-3:] == said[-3:]
+    assert sum(": " in line for line in quiet) == 2
 
 
 @pytest.mark.parametrize(("width", "columns"), [(120, 8), (90, 7), (80, 6)])
