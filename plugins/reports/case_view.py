@@ -83,8 +83,13 @@ class CaseView:
 
     @property
     def shade(self) -> int | str:
-        """How dark it is on the map: 0 if it is not below the expected throughput, `_SHADES` at the limit and beyond; or `fast`."""
-        deviation, limit = self.record.deviation or 0.0, self.band[0]
+        """How dark it is on the map: 0 if it is not below the expected throughput, `_SHADES` at the limit and beyond; or `fast`.
+
+        `none` if there is no pace to compare.
+        """
+        deviation, limit = self.record.deviation, self.band[0]
+        if deviation is None:
+            return "none"
         if deviation >= 0:
             return "fast" if self.kind is Kind.TOO_FAST else 0
         return min(_SHADES, int(_SHADES * deviation / limit)) if limit else _SHADES
