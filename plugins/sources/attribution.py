@@ -97,7 +97,7 @@ class Attributor:
 
     def of(self, job: FoundJob) -> Attribution:
         """The case of a job. Raises ConfigError if a table of numbers is damaged."""
-        reason = _without_pace(job)
+        reason = _without_pace(job.config, job.config_base)
         if reason and not self._of_variant:
             return Attribution(job, question=reason, other=True)
         reason = _unfit(job)
@@ -123,8 +123,15 @@ class Attributor:
         return self._by_log(job, pool, by_path)
 
     def _possible(self, job: FoundJob, named: Mapping[str, Named]) -> tuple[Candidate, ...]:
-        """The cases that a job may be of whose log is not read: by its launcher's file, and by its path if that names one."""
+        """The cases that a job may be of which is not judged: by its record, its launcher's file, its log if another job has
+        the same steps, and by its path if that names one.
+        """
         pool = [each for each in self.candidates if job.config is None or fits(each, job.config)]
+        if job.record is not None:
+            pool = [each for each in pool if each.case.key == job.record.id]
+        elif job.twin and job.log is not None:
+            logs = job.log.logs
+            pool = [each for each in pool if each.recipe.file.log in logs and not self._against(each, job)]
         return tuple(each for each in pool if each.names_scale and _is_named(each, named)) or tuple(pool)
 
     def _by_log(self, job: FoundJob, pool: Sequence[Candidate], by_path: Sequence[Candidate]) -> Attribution:
@@ -176,13 +183,7 @@ class Attributor:
         return Attribution(job, known, fitting=tuple(fitting))
 
     def _unknown(self, job: FoundJob, config: LaunchConfig) -> str:
-        model, job_config = config.model_info, config.job_config
-        proxy = " proxy" if job_config.proxy else ""
-        words = (
-            f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
-        )
-        release = config.workload_info.gsw_version
-        return f"ran {words}, release {release}, by {job.config_base}, which is no case{self._asked.words or ' here'}"
+        return f"{_ran(config, job.config_base)}, which is no case{self._asked.words or ' here'}"
 
     def _none(self, job: FoundJob) -> str:
         """Why no case fits, and what to do."""
@@ -225,9 +226,23 @@ def _stated(log: Log) -> str:
     )
 
 
-def _without_pace(job: FoundJob) -> str:
-    """Why no pace of a job was published, whatever case it ran; "" if there may be one."""
-    config, name = job.config or LaunchConfig(), job.config_base
+def launched_otherwise(candidate: Candidate, config: LaunchConfig, name: str) -> str:
+    """Why a job is not of this case by its launcher's file; "" if it may be."""
+    reason = "" if candidate.case.variant else _without_pace(config, name)
+    return reason or ("" if fits(candidate, config) else _ran(config, name))
+
+
+def _ran(config: LaunchConfig, name: str) -> str:
+    """What a job ran by its launcher's file."""
+    model, release = config.model_info, config.workload_info.gsw_version
+    proxy = " proxy" if config.job_config.proxy else ""
+    words = f"{model.model_name} {model.model_size}{proxy} in {model.dtype} on {model.scale} {model.gpu_type}"
+    return f"ran {words}, release {release}, by {name}"
+
+
+def _without_pace(config: LaunchConfig | None, name: str) -> str:
+    """Why no pace of a job was published, whatever case it ran; "" if there may be one. `name` is its launcher's file."""
+    config = config or LaunchConfig()
     if config.workload_info.workload_type != "pretrain":
         return f"is a {config.workload_info.workload_type} by {name}"
     if config.job_config.profile_enabled:

@@ -31,7 +31,7 @@ from plugins.record.case import CaseRecord
 from plugins.record.folder import ALLURE, BASIS, CASE, LOG, OWN_LOG
 from plugins.record.stored import parse_case
 from plugins.record.verdict import Kind
-from plugins.sources.files import SUFFIX, Damaged, File, Source, SourceDamaged
+from plugins.sources.files import SUFFIX, Damaged, File, Source, SourceDamaged, decompressed, pieces
 
 _CONFIG = re.compile(r"llmb-config_(\d+)\.yaml", re.ASCII)
 # NeMo-Run's log, `log-<account>-<suffix>.<task>_<job>_<restart>.out`. Without `run`, the numbers may be others, as in
@@ -373,6 +373,16 @@ def _read_config(file: File) -> LaunchConfig:
         return parse(Path(PurePosixPath(file.name).name), _whole(file), LaunchConfig)
     except ConfigError as error:
         raise Damaged(f"is no llmb-config: {str(error).splitlines()[0]}") from None
+
+
+def config_beside(log: Path, job: str) -> tuple[Path, LaunchConfig] | None:
+    """The file of a job's launcher beside its log; None if there is none. Raises OSError, and Damaged if it cannot be read."""
+    for path in sorted(log.parent.glob("llmb-config_*.yaml*")):
+        named = _CONFIG.fullmatch(SUFFIX.sub("", path.name))
+        if named and named[1] == job and path.is_file():
+            with path.open("rb") as file:
+                return path, _read_config(File(path.name, pieces(decompressed(file), str(path))))
+    return None
 
 
 def _without_copies(jobs: Iterable[FoundJob]) -> list[FoundJob]:

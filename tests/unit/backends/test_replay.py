@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import re
 import shlex
 import subprocess
@@ -151,8 +152,8 @@ def test_a_collected_log_that_names_its_gpus_needs_no_site_file(tmp_path: Path) 
 
 @pytest.mark.parametrize("verdict", [Kind.PASSED, Kind.TOO_SLOW, Kind.INFRASTRUCTURE, Kind.LOST])
 def test_the_fault_that_a_collected_log_ended_with_is_remarked(verdict: Kind, tmp_path: Path) -> None:
-    path = collected(tmp_path, verdict=verdict, headline=f"{verdict}: the words of the record")
-    for source in (path, tmp_path):
+    path = collected(tmp_path / "run", verdict=verdict, headline=f"{verdict}: the words of the record")
+    for source in (path, tmp_path / "run", tmp_path):
         words = f"Pacemark collected {path}, with the verdict: {verdict}: the words of the record"
         assert find(source, "h100").fault == (words if verdict in ("infrastructure", "lost") else "")
     path.with_name("case.json").write_text("{")
@@ -370,8 +371,98 @@ def test_no_earlier_log_takes_the_place_of_one_that_states_another_run(tmp_path:
     log(restarted, job=7).write_text(examples.nemo2_text())
     log(restarted, job=7, restart=1).write_bytes(other)
     assert find(restarted).restart == 1
-    log(restarted, job=8).write_text(examples.nemo2_text())
+    # A job has one folder: that of the same id elsewhere is another one.
+    log(restarted / "b", job=7, restart=2).write_text(examples.nemo2_text())
     assert "3 logs could be that of" in refusal(restarted)
+
+
+LASTS: dict[str, Callable[[Path], object]] = {
+    "a link to nothing": lambda path: path.symlink_to("nothing"),
+    "no plain file": os.mkfifo,
+    "no step": lambda path: path.write_text("srun: error: task 0: Killed\n"),
+    "compressed with bzip2": lambda path: path.write_bytes(bz2.compress(b"log")),
+}
+
+
+@pytest.mark.parametrize("last", LASTS.values(), ids=LASTS)
+def test_the_last_restart_counts_whatever_it_is(last: Callable[[Path], object], tmp_path: Path) -> None:
+    """Its name tells the restart by the recipe's rule, also if a rule names no case, and another name does not tell it."""
+    llama, bridge = examples.case(CASE), examples.recipe_named("megatron_bridge", "26.06", "gb300")
+    case = bridge.cases[0]
+    log(tmp_path / "llama").write_text(examples.nemo2_text())
+    last(log(tmp_path / "llama", restart=1, write=False))
+    (tmp_path / "bridge").mkdir()
+    (tmp_path / "bridge" / "log-lab_7_0.out").write_text(text_of(case, 10.0, STATED[case.dtype]))
+    last(tmp_path / "bridge" / "log-lab_7_1.out")
+    for folder, recipe, of, gpu in (
+        ("llama", examples.llama3(), llama, "h100"),
+        ("bridge", bridge, case, "gb300"),
+    ):
+        found = LogFinder(recipe, tmp_path / folder, gpu).find(of)
+        assert found.path.name.endswith("_7_1.out")
+        with closing(ReplayBackend(tmp_path / folder, gpu, [recipe])) as backend:
+            if found.path.is_file() and found.path.read_bytes().startswith(b"srun"):
+                backend.submit(of, "name")
+                continue
+            with pytest.raises(
+                SubmitError, match=r"_7_1\.out (is no plain file|cannot be read|is compressed)"
+            ):
+                backend.submit(of, "name")
+
+
+def test_two_starts_of_a_job_are_one_job(tmp_path: Path) -> None:
+    recipe = examples.recipe_named("megatron_bridge", "26.06", "gb300")
+    case = recipe.cases[0]
+    for restart in (0, 1):
+        path = tmp_path / f"log-lab_7_{restart}.out"
+        path.write_text(text_of(case, 10.0 + restart, STATED[case.dtype]))
+    found = LogFinder(recipe, tmp_path, "gb300").find(case)
+    assert (found.path.name, found.restart) == ("log-lab_7_1.out", 1)
+
+
+LAUNCHED = {
+    "the same": ("25.04", "fp8", "h100", "", ""),
+    "another release": ("25.02", "fp8", "h100", "", "ran llama3.1 70b in fp8 on 512 h100, release 25.02, by llmb-config_7.yaml, and "),
+    "another GPU": ("25.04", "fp8", "gb200", "", "ran llama3.1 70b in fp8 on 512 gb200, release 25.04, by llmb-config_7.yaml, and "),
+    "another dtype": ("25.04", "bf16", "h100", "", "ran llama3.1 70b in bf16 on 512 h100, release 25.04, by llmb-config_7.yaml, and "),
+    "a profile": ("25.04", "fp8", "h100", "job_config: {profile_enabled: true}", "was profiled by llmb-config_7.yaml, and "),
+    "a mistake": ("25.04", "fp8", "h100", "job_config: 7", "is no llmb-config: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("release", "dtype", "gpu", "more", "words"), LAUNCHED.values(), ids=LAUNCHED)
+def test_what_the_launcher_says_of_a_job_counts(
+    release: str, dtype: str, gpu: str, more: str, words: str, tmp_path: Path
+) -> None:
+    """The lines of the log tell neither the release nor the type of GPU."""
+    path = log(tmp_path)
+    model = f"{{model_name: llama3.1, model_size: 70b, dtype: {dtype}, scale: 512, gpu_type: {gpu}}}"
+    (path.parent / "llmb-config_7.yaml").write_text(
+        f"model_info: {model}\nworkload_info: {{gsw_version: '{release}'}}\n{more}\n"
+    )
+    (path.parent / "llmb-config_8.yaml").write_text("job_config: {profile_enabled: true}\n")
+    for source in (tmp_path, path):
+        if words:
+            assert words in refusal(source)
+        else:
+            assert find(source).path == path
+
+
+def test_a_case_without_a_log_hides_no_other(tmp_path: Path) -> None:
+    """Its record says which case it is of. A job that has the steps of another one is of the case that both state."""
+    path = collected(tmp_path / "first")
+    collected(tmp_path / "second", "70b-bf16-512gpus", verdict=Kind.INFRASTRUCTURE).unlink()
+    assert find(tmp_path).path == path
+    recipe = examples.recipe_named("megatron_bridge", "26.06", "gb300")
+    mine, other = recipe.cases[0], recipe.cases[3]
+    for job, case in enumerate((mine, other, other)):
+        path = tmp_path / "bridge" / f"log-lab-lab.run_{job}_0.out"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text_of(case, 11.0 if job else 10.0, STATED[case.dtype]))
+    finder = LogFinder(recipe, tmp_path / "bridge", "gb300")
+    assert finder.find(mine).job == "0"
+    with pytest.raises(SubmitError, match="2 logs could be that of"):
+        finder.find(other)
 
 
 def test_two_runs_in_the_log_of_a_restart_do_not_pass(tmp_path: Path) -> None:
