@@ -205,6 +205,20 @@ def test_a_log_of_another_release_belongs_to_one_case(
     assert taken == dict.fromkeys([case_id, *profiles], "77")
 
 
+def test_what_a_log_states_does_not_make_it_one_of_another_release(tmp_path: Path) -> None:
+    """The releases have other numbers, and only the path tells the release."""
+    recipe = examples.recipe_named("llama3", "26.06.01", "h100")
+    case = next(case for case in recipe.cases if case.dtype == "bf16" and case.model_name == "70b")
+    for name in (f"log-acct_x-x.pretrain_llama3.1_70b_bf16_{case.gpus}_7_0.out", "log.out"):
+        (tmp_path / name).write_text(text_of(case, 10.0, STATED["bf16"]))
+        if name == "log.out":
+            assert LogFinder(recipe, tmp_path).find(case).path == tmp_path / name
+            continue
+        with pytest.raises(NoLogError):
+            LogFinder(recipe, tmp_path).find(case)
+        (tmp_path / name).unlink()
+
+
 def test_logs_of_several_recipes_in_one_tree_are_told_apart(tmp_path: Path) -> None:
     """dgxc-benchmarking v24.11.1 llama3.1/launch.sh 56, maxtext/launch.sh 52; MaxText's 25.02 trained Llama 3."""
     cases = []
