@@ -10,7 +10,7 @@ from typing import Any
 
 from plugins.base.errors import ConfigError
 from plugins.base.words import counted
-from plugins.baselines.baseline_file import Table, accelerators
+from plugins.baselines.baseline_file import ACCELERATORS, Table, accelerators
 from plugins.baselines.expected import counting, usual_statistic
 from plugins.baselines.expected_range import extrapolated
 from plugins.baselines.store import Baseline, find, references
@@ -195,13 +195,19 @@ def check_baseline(
         root = next((root for root in run.roots if find(root / "baselines", *known, gpu)), root)
         here = root / "baselines"
         ours, theirs = find(here, *known, gpu), find(there, recipe, case, gpu)
-        sheets = [accelerators(folder).get(gpu) for folder in (here, there)]
+        # Pacemark's own data sheet counts first, as all that it has itself.
+        sheet_root = next((each for each in run.roots if gpu in accelerators(each / "baselines")), root)
+        sheets = [accelerators(folder).get(gpu) for folder in (sheet_root / "baselines", there)]
     except ConfigError as error:
         findings.wrong.append(f"{case.key}: its baseline cannot be compared: {error}")
         return
     different = differing(*(sheet.model_dump(mode="json") if sheet else {} for sheet in sheets))
     if different:
-        findings.wrong.append(f"{BASIS}/baselines: the data sheet of {gpu} {run.unlike(root, different)}")
+        findings.wrong.append(
+            f"{BASIS}/baselines: the data sheet of {gpu} {run.unlike(sheet_root, different)}"
+        )
+    elif sheets[0] is not None:
+        _tell_supplied(run, sheet_root, sheet_root / "baselines" / ACCELERATORS, findings)
     if theirs is None:
         if ours is not None:
             findings.wrong.append(f"{case.key}: a number for it is published, and {table} has none")
@@ -214,8 +220,9 @@ def check_baseline(
     different = differing(_figures(here, known[1], ours, gpu), _figures(there, case, theirs, gpu))
     if different:
         findings.wrong.append(f"{case.key}: {table} {run.unlike(root, different)}")
-    if ours is not None:
-        _tell_supplied(run, root, ours.path, findings)
+    if (here / f"{case.recipe}.yaml").is_file():
+        # Without a number of the case it has how that is measured, and what its expected range is of.
+        _tell_supplied(run, root, here / f"{case.recipe}.yaml", findings)
 
 
 def _figures(folder: Path, case: Case, baseline: Baseline | None, gpu: str) -> dict[str, Any]:

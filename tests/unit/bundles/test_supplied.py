@@ -52,7 +52,7 @@ TOLD: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "another file that says the same": (edited(RECIPE, "recipe: mine", "# mine\nrecipe: mine"), 0, " (the bundle's file: "),
     "another number": (edited(NUMBERS, "step_time: 14.67", "step_time: 13"), 1, f"basis/{NUMBERS} {UNLIKE}step_time (13.0, 14.67)"),
     "fewer steps": (edited(RECIPE, "steps: 50", "steps: 20"), 1, f"its recipe {UNLIKE}steps (20, 50)"),
-    "another peak": (edited(SHEETS, "989", "500"), 1, f"the data sheet of h100 {UNLIKE}peak.bf16"),
+    "another peak of a GPU that Pacemark knows": (edited(SHEETS, "989", "500"), 0, f"supplied  judged by {NUMBERS} of --recipes"),
     "no number": (removed(NUMBERS), 2, "this Pacemark has no number for it"),
     "no data sheets": (removed(SHEETS), 2, f"lacks suites/NAME/recipe.yaml or {SHEETS}"),
     "no recipe": (lambda folder: shutil.rmtree(folder / "suites"), 2, "lacks suites/NAME/recipe.yaml"),
@@ -86,6 +86,20 @@ def test_a_recipe_that_pacemark_lacks_is_judged_by_that_of_the_verifier(
     assert ("result    VERIFIED: " in told.out) == (status == 0)
     assert told.out.rstrip().endswith(f", by recipes of {supplied}") == (status == 0)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_data_sheet_of_a_gpu_that_pacemark_knows_is_its_own(
+    supplied: Path, members: Members, keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else who supplies the recipe raises the peak that no figure may exceed, and no line says so."""
+    theirs = runs.replaced(renamed("llama3", "mine")(members), f"basis/{SHEETS}", "fp8: 1979", "fp8: 9790")
+    (supplied / SHEETS).write_bytes(theirs[f"basis/{SHEETS}"])
+    status = verify(theirs, tmp_path, keys, "--recipes", str(supplied))
+    assert (
+        "the data sheet of h100 is not the published one: peak.fp8 (1979.0, 9790.0)"
+        in capsys.readouterr().out
+    )
+    assert status == 1
 
 
 def test_what_pacemark_has_itself_is_not_judged_by_what_is_supplied(
