@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fixtures.backends.replay import LogFinder
+from fixtures.backends.log_finder import LogFinder
 from plugins.base.errors import ConfigError
 from plugins.baselines.baseline_file import load_baselines
 from plugins.baselines.expected_range import numbers as known

@@ -19,7 +19,8 @@ import pytest
 from backports import zstd
 
 from fixtures.backends.base import LogPlace
-from fixtures.backends.replay import Found, LogFinder, NoLogError, ReplayBackend
+from fixtures.backends.log_finder import Found, LogFinder, NoLogError
+from fixtures.backends.replay import ReplayBackend
 from plugins.base.errors import SubmitError
 from plugins.recipes.expansion import load_recipe
 from plugins.recipes.recipe_file import log_rule

@@ -16,7 +16,7 @@ from fixtures.backends.kubernetes.jobset import JobSets
 from fixtures.backends.kubernetes.kinds import JobKind
 from fixtures.backends.kubernetes.pytorchjob import PyTorchJobs
 from fixtures.backends.kubernetes.section import Kubernetes
-from fixtures.backends.replay import LogFinder
+from fixtures.backends.log_finder import LogFinder
 from fixtures.backends.section import Workload
 from plugins.base.yaml_text import Loader
 from tests.unit import aks, examples, facts, gke
