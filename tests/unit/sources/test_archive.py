@@ -203,6 +203,8 @@ def test_the_page_and_junit_have_each_job(tmp_path: Path, capsys: pytest.Capture
     html = page.read_text()
     assert "gpt_oss/120b-bf16-64gpus#4702" in html
     assert "was profiled by llmb-config_4709.yaml" in html
+    # It lies where the user named it, and not beside the page.
+    assert "no log" not in html
     # The matrix has a row for each job of a case.
     matrix = html.partition('id="matrix"')[2].partition("</section>")[0]
     assert [f"#{job}</th>" in matrix for job in (4701, 4702)] == [True, True]
