@@ -137,6 +137,11 @@ class Forks:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], *, anew: bool = False) -> Session:
         """This command line of `python -m pytest`, with this environment, in a process group of its own."""
