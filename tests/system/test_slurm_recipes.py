@@ -278,7 +278,7 @@ def test_an_installation_that_lacks_something_is_told_with_what_mends_it(
     stage.image.unlink()
     bridge = stage.path / "workloads" / "pretrain_llama3.1" / "Megatron-Bridge"
     (bridge / ".git" / "HEAD").write_text("67f987df03b8355b03192d88d70f1709fedf51a0\n")
-    result = judge(slurm_lab, stage, tmp_path, LLAMA, gpus_per_node="4")
+    result = judge(slurm_lab, stage, tmp_path, LLAMA, gpus_per_node="4", gres='"gpu:4"')
     assert result.verdicts == {"llama3/70b-fp8_cs-64gpus": "infrastructure"}, result.out
     assert f"the container image {stage.image} is missing" in result.out
     assert f"enroot import -o {stage.image} docker://nvcr.io#nvidia/nemo:26.04.01" in result.out
