@@ -337,7 +337,6 @@ UNFIT = "Requested node configuration is not available"
 
 def test_slurm_tells_what_a_site_file_cannot_have(lab: AccountingLab, ask: Ask) -> None:
     sites: list[tuple[dict[str, str], str]] = [
-        ({"gres": "gpu:16"}, UNFIT),
         ({"gres": "gpu:h100:8"}, UNFIT),
         ({"gres": "fpga:1"}, "Invalid generic resource (gres) specification"),
         ({"constraint": "hbm3"}, "Invalid feature specification"),
