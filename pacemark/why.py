@@ -55,15 +55,15 @@ def _why(options: argparse.Namespace) -> int:
         return sources.setdefault(path, _Watched(path, lines=lines))
 
     sight = look(options, opened)
-    told = [(each, _compared(each, sources[each.source].seen, tables)) for each in sight.judged]
+    comparisons = [(each, _compared(each, sources[each.source].seen, tables)) for each in sight.judged]
     is_open = bool(sight.questions or sight.unread)
-    status = CODES[Outcome.USAGE if is_open else Outcome.EMPTY] if is_open or not told else 0
+    status = CODES[Outcome.USAGE if is_open else Outcome.EMPTY] if is_open or not comparisons else 0
     if options.json:
-        jobs = [_as_json(judged, comparison) for judged, comparison in told]
+        jobs = [_as_json(judged, comparison) for judged, comparison in comparisons]
         more = {"not_judged": {**sight.questions, **sight.others}, "not_read": sight.unread}
         print(json.dumps({"jobs": jobs, **more}, indent=2))
     elif sys.stdout is not None:
-        for judged, comparison in told:
+        for judged, comparison in comparisons:
             _print(judged, comparison, sys.stdout)
         print_rest(sight, status, sys.stdout)
     return status
